@@ -12,9 +12,9 @@ pub(crate) struct Export {
     pub(crate) name: String,
     /// The version of it.
     pub(crate) version: String,
-    /// Whether that is the version new programs get.
+    /// True for the version that new programs get.
     pub(crate) default: bool,
-    /// What serves it.
+    /// Path of its function in iwarp-capi; `STUB_...` or `DATA` if it has none.
     pub(crate) target: String,
 }
 
@@ -39,8 +39,8 @@ fn parse(line: &str) -> Option<Export> {
     Some(Export { name, version, default, target })
 }
 
-/// A version script that only names the versions: which symbol has which one is said by `.symver`
-/// in the object. (rustc passes a script of its own, and of two that list symbols, one loses.)
+/// A version script that only names the versions; `.symver` in the object binds symbols to them.
+/// (rustc passes a script of its own, and of two that list symbols, one loses.)
 pub(crate) fn version_script(versions: impl IntoIterator<Item = String>) -> String {
     let mut seen = Vec::new();
     let mut script = String::new();
@@ -53,7 +53,7 @@ pub(crate) fn version_script(versions: impl IntoIterator<Item = String>) -> Stri
     script
 }
 
-/// The processor that is built for, as the jumps are in its assembler.
+/// The target architecture, in whose assembler the jumps are.
 pub(crate) fn architecture() -> String {
     std::env::var("CARGO_CFG_TARGET_ARCH").expect("cargo says what it builds for")
 }

@@ -72,7 +72,7 @@ struct Now {
     begun: Vec<&'static str>,
     /// The build under way: the steps that end it, and its process group.
     building: Option<(&'static [&'static str], Pid)>,
-    /// Nothing is started any more.
+    /// No build is started any more.
     over: bool,
 }
 
@@ -83,7 +83,7 @@ impl Now {
 }
 
 impl Ahead {
-    /// Starts those of the named steps.
+    /// Starts the builds for the named steps.
     pub(crate) fn start(names: &[&str]) -> Result<Self> {
         let mut commands = Vec::new();
         for builder in BUILDS.iter().filter(|builder| names.contains(&builder.step)) {

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::{purity, shell};
 
-/// Files that each package has, whatever it is.
+/// Files that every package has.
 const FILES: &[&str] = &["README.md", "LICENSE-MIT", "LICENSE-APACHE"];
 
 /// Packs each crate that is published, and checks that what was packed is complete: a registry's

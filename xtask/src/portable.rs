@@ -20,7 +20,7 @@ const TARGETS: &[&str] = &[
     "x86_64-unknown-linux-musl",
 ];
 
-/// Those among them that the drop-in libraries are for.
+/// The targets among them that the drop-in libraries are for.
 const DROP_IN: &[&str] =
     &["aarch64-unknown-linux-gnu", "riscv64gc-unknown-linux-gnu", "s390x-unknown-linux-gnu"];
 

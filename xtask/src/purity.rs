@@ -3,8 +3,8 @@
 //! The vocabulary and the protocols are `no_std` and without unsafe code, and without their default
 //! features (which let the CRC ask the CPU what it can do) nothing they depend on uses std either.
 //!
-//! A target without std would show it best, but a toolchain seldom has one installed. What the
-//! compiler noted in the built crate shows it as well: the list of crates it refers to, through
+//! A target without std would show it best, but a toolchain seldom has one installed. The
+//! compiler's notes in the built crate show it as well: the list of crates it refers to, through
 //! all its dependencies, may have `core` and `alloc` in it, not `std`.
 //!
 //! The library names each of its transports in one file only, so that everything else works over any.
@@ -20,7 +20,7 @@ use crate::{messages, shell};
 const CRATES: [&str; 3] = ["iwarp-types", "iwarp-proto", "iwarp-roce"];
 const HEAD: [&str; 2] = ["#![no_std]", "#![forbid(unsafe_code)]"];
 
-/// Whether there is something to check.
+/// The file without which there is nothing to check.
 pub(crate) fn subject() -> PathBuf {
     head_of(CRATES[0])
 }

@@ -64,13 +64,13 @@ pub(crate) fn forget_cargo(command: &mut Command) {
     }
 }
 
-/// The environment of optimised builds that somebody else starts.
+/// The environment of optimised builds that another program starts.
 pub(crate) fn release() -> [(&'static str, OsString); 1] {
     [("RUSTFLAGS", release_flags())]
 }
 
 /// Flags of the compiler for optimised builds, which all share: what is shipped does not name the
-/// builder's folders, so that it is the same wherever it is built.
+/// builder's folders, so that it does not depend on where it is built.
 fn release_flags() -> OsString {
     let mut flags = env::var_os("RUSTFLAGS").unwrap_or_default();
     let home = env::var_os("CARGO_HOME")
@@ -120,13 +120,13 @@ pub(crate) fn in_place_of(command: &mut Command, other: &Command) {
     }
 }
 
-/// Whether a program of that name is on the path.
+/// True if a program of that name is on the path.
 pub(crate) fn exists(name: &str) -> bool {
     let paths = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&paths).any(|dir| dir.join(name).is_file())
 }
 
-/// Whether the command can be run and succeeds; its output is dropped.
+/// True if the command can be run and succeeds; its output is dropped.
 pub(crate) fn succeeds(command: &mut Command) -> bool {
     let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     quiet.status().is_ok_and(|status| status.success())

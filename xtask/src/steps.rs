@@ -84,7 +84,7 @@ impl Outcome {
     }
 }
 
-/// How long the steps without a natural end go on.
+/// Lengths of the steps without a natural end.
 #[derive(clap::Args)]
 pub(crate) struct Settings {
     /// Seconds for each fuzz target

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `cargo xtask test`: runs the steps and says what came of each.
+//! `cargo xtask test`: runs the steps and reports the result of each.
 
 use std::time::Instant;
 

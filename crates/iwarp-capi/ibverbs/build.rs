@@ -17,7 +17,7 @@ use exports::Export;
 /// Version of the symbols that librdmacm.so.1 jumps to.
 const INTERNAL: &str = "IWARP_PRIVATE_1";
 
-/// Version of what programs of before 2007 call.
+/// Version of the symbols that programs of before 2007 call.
 const HISTORICAL: &str = "IBVERBS_1.0";
 
 fn main() {

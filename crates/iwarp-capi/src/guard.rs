@@ -117,7 +117,7 @@ pub fn on_data_path<R, F: FnOnce() -> Result<R, Errno>>(f: F) -> Result<R, Errno
 #[inline]
 fn guarded<R>(caller: &str, f: impl FnOnce() -> Result<R, Errno>) -> Result<R, Errno> {
     // The objects that `f` uses may be half changed after a panic. They are ours, behind locks that
-    // do not poison, and and every single call leaves it usable; the alternative is to end the
+    // do not poison, and every single call leaves them usable; the alternative is to end the
     // program.
     let called = catch_unwind(AssertUnwindSafe(f));
     let result = called.unwrap_or_else(|_| Err(Errno::plain(libc::EIO)));
@@ -129,7 +129,7 @@ fn guarded<R>(caller: &str, f: impl FnOnce() -> Result<R, Errno>) -> Result<R, E
     })
 }
 
-/// The name that the program knows a function by, of a closure's in it as the compiler has it:
+/// The C name of a function, by the compiler's name of a closure in it:
 /// `iwarp_capi::verbs::dm::alloc_dm::{{closure}}` is in `ibv_alloc_dm`.
 #[cold]
 fn verb(caller: &str) -> String {

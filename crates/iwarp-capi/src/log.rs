@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Lines on standard error, as many as `IWARP_LOG` asks for.
+//!
+//! (Considered: `tracing-subscriber`, which brings half a dozen crates into every program.)
 
 use std::fmt::Arguments;
 use std::io::{self, Write as _};
@@ -14,8 +16,7 @@ use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// The time for which a call of the program's waits for something that the program itself has to
-/// do, without a word.
+/// Time that a call waits for something that the program itself has to do, before the user is told.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The wishes of the user.
@@ -28,8 +29,8 @@ struct Wanted {
 fn wanted() -> &'static Wanted {
     static WANTED: OnceBox<Wanted> = OnceBox::new();
     WANTED.get_or_init(|| {
-        // Not `from_env`, which has lines to say itself. What is wrong with one variable says
-        // nothing of the two that count.
+        // Not `from_env`, which has lines to say itself. A mistake in another variable does not
+        // concern the two that count.
         let read = |wanted: &str| {
             let lookup = |name: &'static str| {
                 (name == wanted).then(|| iwarp_os::environment::variable(name)).flatten()
@@ -72,7 +73,7 @@ impl Once {
         Self(AtomicBool::new(false))
     }
 
-    /// Whether this is the first call.
+    /// True on the first call.
     pub(crate) fn first(&self) -> bool {
         !self.0.swap(true, Ordering::Relaxed)
     }

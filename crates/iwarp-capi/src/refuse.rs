@@ -40,8 +40,7 @@ impl PartialEq for Errno {
 impl Eq for Errno {}
 
 impl Errno {
-    /// A number that needs no words: an answer that a right program expects, or one that somebody
-    /// else has explained.
+    /// A number that needs no words: a right program expects it, or it is explained elsewhere.
     pub fn plain(number: c_int) -> Self {
         Self { number: NonZero::new(number).unwrap_or(NO_NUMBER), why: None }
     }
@@ -120,7 +119,7 @@ macro_rules! refuse {
     }};
 }
 
-/// Likewise, what programs try to learn what there is.
+/// Likewise, for calls by which programs try what is supported.
 macro_rules! decline {
     ($number:ident, $($text:tt)+) => {{
         static SITE: $crate::refuse::Site = $crate::refuse::Site::new();
@@ -166,7 +165,7 @@ impl From<io::Error> for Errno {
     }
 }
 
-/// As programmers know it.
+/// Its name in `errno.h`.
 fn name(number: c_int) -> &'static str {
     match number {
         libc::EINVAL => "EINVAL",

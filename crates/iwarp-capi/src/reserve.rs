@@ -3,19 +3,22 @@
 //! The libraries' allocator: the system's, and behind it a reserve for small objects.
 //!
 //! Calls that make something ask for room first and say `ENOMEM` where there is none
-//! ([`iwarp::verbs::afford`]); whatever is large may be refused at any time. What is left are small
-//! objects, which Rust cannot do without: an event, a timer, a line for the log, a node of a map.
-//! The worker makes some whatever the program does, and to fail would end the process. So those
-//! come out of the reserve when the system has nothing left. While some are there nothing new is
-//! made, so it lasts for what goes on meanwhile; only when the reserve is used up as well does an
-//! allocation that cannot fail end the process.
+//! ([`iwarp::verbs::afford`]); anything large may be refused at any time. Small objects are left,
+//! which Rust cannot do without: an event, a timer, a line for the log, a node of a map. The worker
+//! makes some at any time, and to fail would end the process. So those come out of the reserve when
+//! the system has nothing left. While some are there nothing new is made, so it lasts for what goes
+//! on meanwhile; only when the reserve is used up as well does an allocation that cannot fail end
+//! the process.
+//!
+//! The reserve has 512 KiB. The initial request of a call ([`iwarp::verbs::afford`]) is larger than
+//! anything the reserve gives, so no new object is made out of it.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes of a block, and what the objects in it are aligned to at most.
+/// Bytes of a block, and the greatest alignment of the objects in it.
 const BLOCK: usize = 64;
 /// Blocks of a page, each a bit of a word.
 const BLOCKS: usize = u64::BITS as usize;
@@ -84,7 +87,7 @@ impl Reserve {
         ptr::null_mut()
     }
 
-    /// Whether memory is of the reserve, and where in it.
+    /// The offset of memory in the reserve; `None` if it is not of the reserve.
     #[inline]
     fn place(&self, ptr: *mut u8) -> Option<usize> {
         let at = ptr.addr().wrapping_sub(self.pages.get().addr());
@@ -111,7 +114,7 @@ fn first_row(free: u64, blocks: usize) -> Option<u32> {
     (begins != 0).then(|| begins.trailing_zeros())
 }
 
-// SAFETY: what the system gives goes back to the system, and what the reserve gives to the reserve:
+// SAFETY: memory of the system goes back to the system, and memory of the reserve to the reserve:
 // the address says which. The reserve's blocks have the size and alignment asked for, and belong to
 // one user at a time.
 unsafe impl GlobalAlloc for Reserve {

@@ -9,8 +9,8 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-/// The status of a child that could not become another program, where nobody was told: qemu's user
-/// mode emulates `vfork` by `fork`.
+/// Exit status of a child whose exec failed unreported: qemu's user mode emulates `vfork` by
+/// `fork`.
 const NOT_EXECUTED: i32 = 127;
 
 /// A serving process, which says `listening ADDRESS` first. It ends with this value at the latest.
@@ -59,7 +59,7 @@ impl Server {
         }
     }
 
-    /// Its number.
+    /// Its process ID.
     pub(crate) fn id(&self) -> u32 {
         self.process.id()
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A queue pair with a completion queue of its own, and waiting for what one asked for.
+//! A queue pair with a completion queue of its own, and waiting for completions.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -31,11 +31,11 @@ pub(crate) struct End {
     channel: CompletionChannel,
     /// Completions that came while another was waited for.
     early: Vec<WorkCompletion>,
-    /// Where its calls and completions are noted.
+    /// The journal of its calls and completions, if one is kept.
     journal: Option<Journal>,
 }
 
-/// Why what was waited for did not come.
+/// The reason why an awaited completion did not come.
 #[derive(Debug, Error)]
 pub(crate) enum WaitError {
     /// The connection is over.
@@ -81,7 +81,7 @@ impl End {
         Ok(region)
     }
 
-    /// Notes a call, where calls are noted.
+    /// Notes a call, if there is a journal.
     pub(crate) fn note(&self, deed: impl FnOnce() -> Deed) {
         if let Some(journal) = &self.journal {
             journal.note(What::Deed(deed()));

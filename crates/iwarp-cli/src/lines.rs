@@ -2,7 +2,7 @@
 
 //! Lines on standard output and standard error, whose reader may go away: `iwarp demo | head -1`.
 //!
-//! `println!` and `eprintln!` are these throughout the command. Those of std panic then.
+//! `println!` and `eprintln!` are these throughout the command. std's own panic then.
 
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write as _};
@@ -28,7 +28,7 @@ pub(crate) fn out(text: Arguments<'_>) {
     }
 }
 
-/// Writes to standard error. Nobody can be told where that fails.
+/// Writes to standard error. A failure of that cannot be reported.
 pub(crate) fn err(text: Arguments<'_>) {
     let _ = io::stderr().write_fmt(text);
 }
@@ -43,7 +43,7 @@ pub(crate) fn reason(error: &anyhow::Error) -> String {
             text = format!("{text}: {cause}");
         }
     }
-    // By its words: that of a server comes over the network.
+    // Known by its words: a server's error comes over the network.
     if text.ends_with(&io::Error::from(Errno::MFILE).to_string()) {
         text = format!("{text}: {}", descriptor_limit());
     }

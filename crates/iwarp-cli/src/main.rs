@@ -108,7 +108,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether another process of this command started this one, with its environment.
+/// True if another process of this command started this one, with its environment.
 fn is_child(command: &Command) -> bool {
     match command {
         Command::DemoServer(_) => true,

@@ -28,7 +28,7 @@ pub(crate) struct CompletionArgs {
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct PageArgs {
-    /// Where to write them
+    /// Folder to write them to
     directory: PathBuf,
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// A file that can be written. What was in it stays until [`Self::write`].
+/// A file that can be written. Its content stays until [`Self::write`].
 #[derive(Debug)]
 pub(crate) struct Output {
     file: File,

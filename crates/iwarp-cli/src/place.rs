@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Where a server is, as users write it.
+//! The address of a server, as users write it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -42,7 +42,7 @@ impl<'a> Place<'a> {
     ///
     /// # Errors
     ///
-    /// When the two are not the same.
+    /// When the two differ.
     pub(crate) fn port_or(self, flag: &str, given: Option<u16>, usual: u16) -> Result<u16, String> {
         match (self.port, given) {
             (Some(beside), Some(port)) if beside != port => {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Sizes as people write and read them.
+//!
+//! (Considered: `parse-size` and `bytesize`. The displayed size must be exact and valid as input.)
 
 /// Bytes of a text such as `4096`, `64KiB`, `64k` or `1 GiB`. Units are powers of two.
 pub(crate) fn parse(text: &str) -> Result<usize, String> {

@@ -4,7 +4,7 @@
 //! stack, card or driver. The command `iwarp conform` runs it.
 //!
 //! It depends on nothing of this project: its encoder and decoder (`wire`) are its own, small and
-//! slow, so that a mistake of the stack that it tests is not repeated here. What it does is data:
+//! slow, so that a mistake of the stack that it tests is not repeated here. Its cases are data:
 //! `conformance/CASES.md` says how a case is written.
 #![forbid(unsafe_code)]
 

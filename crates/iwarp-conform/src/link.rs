@@ -22,7 +22,7 @@ pub struct Record {
     pub here: SocketAddr,
     /// The peer.
     pub there: SocketAddr,
-    /// Whether this end connected.
+    /// Set if this end connected.
     pub connected: bool,
     /// The events, in order.
     pub events: Vec<Event>,
@@ -31,9 +31,9 @@ pub struct Record {
 /// Something that went over a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// Since the connection was made.
+    /// The time since the connection was made.
     pub at: Duration,
-    /// Whether this end sent it.
+    /// Set if this end sent it.
     pub sent: bool,
     /// The event itself.
     pub what: What,
@@ -64,7 +64,7 @@ pub(crate) enum Arrival {
 pub(crate) struct Link {
     stream: Box<dyn Transport>,
     begun: Instant,
-    /// Came, and not yet looked at.
+    /// Bytes that came and were not yet looked at.
     pub(crate) came: Vec<u8>,
     ended: Option<Arrival>,
     split: usize,
@@ -103,7 +103,7 @@ impl Link {
         self.stream.sleep(time);
     }
 
-    /// Another connection to the same peer.
+    /// Another connection to this peer.
     pub(crate) fn another(&self, patience: Duration) -> io::Result<Self> {
         Self::new(self.stream.another(patience)?, true)
     }
@@ -113,13 +113,13 @@ impl Link {
         self.record.events.push(Event { at, sent, what });
     }
 
-    /// Writes what follows in pieces of that size.
+    /// Writes all that follows in pieces of that size.
     pub(crate) fn split(&mut self, size: usize) {
         self.split = size;
         self.drip = None;
     }
 
-    /// Writes what follows a byte at a time, slower and slower, as long as the peer listens.
+    /// Writes all that follows a byte at a time, slower and slower, as long as the peer listens.
     pub(crate) fn drip(&mut self, pause: Duration) {
         self.drip = Some(pause);
     }

@@ -55,9 +55,9 @@ pub enum Operation {
         compare: u64,
         /// The value that is put in.
         swap: u64,
-        /// Which bits are compared.
+        /// The bits that are compared.
         compare_mask: u64,
-        /// Which bits are put in.
+        /// The bits that are put in.
         swap_mask: u64,
     },
     /// Immediate Data.
@@ -74,14 +74,15 @@ pub enum Operation {
     },
 }
 
-/// The work requests of an order from or to memory of `room` bytes, or what is wrong with it; `None` where
-/// the message is none.
+/// The work requests of an order from or to memory of `room` bytes, or the order as text if it makes no
+/// sense; `None` where the message is none.
 pub fn decode(message: &[u8], room: usize) -> Option<Result<Vec<Request>, String>> {
     let order = message.strip_prefix(PREFIX)?;
     Some(requests(order, room).ok_or_else(|| format!("{:?}", String::from_utf8_lossy(order))))
 }
 
-/// Those of "OPERATION[,OPERATION]... TIMES LENGTH STAG TO [OPERAND]..."; the operations take turns.
+/// The work requests of "OPERATION[,OPERATION]... TIMES LENGTH STAG TO [OPERAND]..."; the operations take
+/// turns.
 fn requests(order: &[u8], room: usize) -> Option<Vec<Request>> {
     let order = std::str::from_utf8(order).ok()?;
     let mut words = order.split(' ');

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 
 use crate::case::Need;
 
-/// Which program answers.
+/// The program that answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Peer {
-    /// Any: only what no program has a say in can be seen.
+    /// Any: only behaviour in which no program has a say can be seen.
     #[default]
     Any,
     /// rping: as a client it lends memory by its first Send.
@@ -17,13 +17,13 @@ pub enum Peer {
     /// A target on any device, `interop/conform_target.c`: lends memory by private data, as a client by
     /// its first Send, answers Sends, and carries out orders.
     Verbs,
-    /// This project's target: the same, in user space and with RFC 7306.
+    /// This project's target: as [`Self::Verbs`], in user space and with RFC 7306.
     Ours,
 }
 
 impl Peer {
-    /// Why a case with these needs is not for such a peer, whatever its stack: known before anything is
-    /// sent.
+    /// The reason why a case with these needs is not for such a peer, with any stack: known before anything
+    /// is sent.
     pub fn lacks(self, needs: &[Need]) -> Option<&'static str> {
         needs.iter().find_map(|need| match need {
             _ if self == Self::Ours => None,
@@ -40,7 +40,7 @@ impl Peer {
         says.then(|| Offer::decode(private_data)).flatten()
     }
 
-    /// Whether it says as a client by its first Send what it lends. Some kernels do not survive an
+    /// True if as a client it says by its first Send what it lends. Some kernels do not survive an
     /// attempt to connect that fails and had private data.
     pub(crate) fn offers_by_send(self) -> bool {
         matches!(self, Self::Rping | Self::Verbs)
@@ -52,7 +52,7 @@ impl Peer {
     }
 }
 
-/// The contents of lent memory until somebody writes there: 1 to 251, over and over.
+/// The contents of lent memory until a peer writes there: 1 to 251, over and over.
 pub fn pattern(len: usize) -> Vec<u8> {
     let period: Vec<u8> = (1..=251).collect();
     let mut bytes = period.repeat(len.div_ceil(period.len()));
@@ -65,7 +65,7 @@ pub fn pattern(len: usize) -> Vec<u8> {
 pub struct Lent {
     /// Its key.
     pub stag: u32,
-    /// Where it begins.
+    /// The tagged offset at which it begins.
     pub to: u64,
     /// Its length in bytes.
     pub len: u32,

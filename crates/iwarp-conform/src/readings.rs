@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Where the RFCs leave a choice: what this project, Linux siw and the drivers of cards take.
+//! The choices that the RFCs leave, and those that this project, Linux siw and the drivers of cards
+//! make.
 
 use std::fmt::Write;
 
 /// The list, as text.
 const LIST: &str = include_str!("../readings.txt");
 
-/// A choice, and who takes which.
+/// A choice, and how each implementation takes it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Reading {
     /// Its name, unique among all.
@@ -24,18 +25,18 @@ pub struct Reading {
     pub siw: String,
     /// The behaviour of cards, as far as their drivers say.
     pub cards: String,
-    /// Why ours is so.
+    /// The reason for ours.
     pub why: String,
 }
 
 impl Reading {
-    /// Whether it is of that name, or about that requirement or case.
+    /// True if it has that name, or is about that requirement or case.
     pub fn is_about(&self, name: &str) -> bool {
         let among = |list: &[String]| list.iter().any(|other| other == name);
         self.name == name || among(&self.of) || among(&self.cases)
     }
 
-    /// It as a few lines of text.
+    /// The reading as a few lines of text.
     pub fn text(&self) -> String {
         let Self { name, asks, ours, siw, cards, why, .. } = self;
         format!(

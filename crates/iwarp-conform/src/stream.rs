@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Messages on a connection in Full Operation. Whatever comes is looked at closely, whichever case runs.
+//! Messages on a connection in Full Operation. In every case everything that comes is looked at closely.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -19,7 +19,7 @@ use crate::wire::segment::{
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
     pub(crate) kind: Kind,
-    /// Where its first segment belongs.
+    /// The place of its first segment.
     pub(crate) place: Place,
     pub(crate) segments: usize,
     /// Everything behind DDP's headers.
@@ -29,7 +29,7 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    /// A Write of nothing: whoever gets it may look at nothing of it, so any peer may send it.
+    /// True for a Write of nothing: its receiver looks at nothing of it, so any peer may send it.
     fn says_nothing(&self) -> bool {
         self.kind == Kind::Write && self.data.is_empty()
     }
@@ -107,7 +107,7 @@ impl Stream {
         self.framer.frame(ulpdu, deviations)
     }
 
-    /// Looks at whatever has come, and keeps it for later steps.
+    /// Looks at everything that has come, and keeps it for later steps.
     pub(crate) fn take_in(&mut self, link: &mut Link) -> Result<(), Stop> {
         link.poll()?;
         while let Some(fpdu) = self.deframer.next(&mut link.came) {
@@ -139,7 +139,7 @@ impl Stream {
         }
     }
 
-    /// The next message whatever it is, or what came instead.
+    /// The next message of any kind, or what came instead.
     pub(crate) fn any(
         &mut self,
         link: &mut Link,
@@ -167,7 +167,7 @@ impl Stream {
         }
     }
 
-    /// Whether there is something besides Writes of nothing by then.
+    /// Fails if anything besides Writes of nothing comes by then.
     pub(crate) fn silent(&mut self, link: &mut Link, deadline: Instant) -> Result<(), Stop> {
         loop {
             match self.any(link, deadline)? {

@@ -16,7 +16,7 @@ pub trait Transport: Debug {
     ///
     /// # Errors
     ///
-    /// Where the connection is gone already.
+    /// If the connection is gone already.
     fn ends(&self) -> io::Result<(SocketAddr, SocketAddr)>;
 
     /// The time.
@@ -29,7 +29,7 @@ pub trait Transport: Debug {
     ///
     /// # Errors
     ///
-    /// Where the peer takes them no more.
+    /// If the peer takes them no more.
     fn write(&mut self, bytes: &[u8]) -> io::Result<()>;
 
     /// Receives what comes within `patience`, which is not zero; 0 bytes are the end of the stream.
@@ -43,10 +43,10 @@ pub trait Transport: Debug {
     ///
     /// # Errors
     ///
-    /// Those of [`Self::read`].
+    /// As for [`Self::read`].
     fn take(&mut self, room: &mut [u8]) -> io::Result<usize>;
 
-    /// Another connection to the same peer.
+    /// Another connection to this peer.
     ///
     /// # Errors
     ///

@@ -17,9 +17,9 @@ pub enum Verdict {
     Conforms,
     /// It did something else.
     Deviates(Deviation),
-    /// Nothing could be seen.
+    /// The peer's behaviour could not be seen.
     NotSeen {
-        /// Why.
+        /// The reason.
         why: String,
     },
 }
@@ -54,7 +54,7 @@ pub struct Outcome {
     pub record: Option<Record>,
 }
 
-/// Why a case ends before its last step.
+/// The reason why a case ends before its last step.
 #[derive(Clone, Debug)]
 pub(crate) enum Stop {
     Deviates { expected: String, came: String, bytes: Vec<u8> },

@@ -64,7 +64,7 @@ fn copies(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// What a peer's access costs before anything is copied.
+/// The cost of a peer's access before anything is copied.
 fn check(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("check");
     group.throughput(Throughput::Elements(1));

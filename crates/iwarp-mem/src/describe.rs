@@ -11,9 +11,9 @@ use crate::slot::{Control, Grant, Kind};
 /// The meaning of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Key {
-    /// Nothing, nor lately.
+    /// No region or window, nor was there one lately.
     Unknown,
-    /// Nothing any more: what it stood for was deregistered.
+    /// No longer any: the region or window was deregistered.
     Deregistered,
     /// A region or window with the same index, under another key.
     Another(Described),

@@ -3,7 +3,7 @@
 //! The gate of an STag: counts the uses in flight, and closes when the last one is over.
 //!
 //! One word: open flag, key, count. A use enters by compare-and-exchange only while the gate is
-//! open and the key fits, so from the moment it is closed the count can only fall, whatever a peer
+//! open and the key fits, so from the moment it is closed the count can only fall, even if a peer
 //! keeps sending.
 
 use crate::sync::{AtomicU32, Ordering, relax};

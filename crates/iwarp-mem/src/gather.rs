@@ -7,8 +7,8 @@ use iwarp_types::Digest;
 use crate::copy_crc::copy_crc;
 use crate::reach::{Fault, load};
 
-/// Copies `dst.len()` bytes from `src`; feeds `crc` with what was stored in `dst`, whatever the
-/// owner of the source does to it meanwhile.
+/// Copies `dst.len()` bytes from `src`; feeds `crc` with what was stored in `dst`, even if the
+/// owner of the source changes it meanwhile.
 ///
 /// # Safety
 ///

@@ -51,12 +51,12 @@ impl Guard<'_> {
         self.len
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether the bytes are there, and can be written if the guard was made for that.
+    /// Checks that the bytes are there, and can be written if the guard was made for that.
     ///
     /// # Errors
     ///
@@ -74,7 +74,7 @@ impl Guard<'_> {
         Ok(())
     }
 
-    /// Whether the bytes may be written.
+    /// True if the bytes may be written.
     pub fn is_writable(&self) -> bool {
         self.writable
     }

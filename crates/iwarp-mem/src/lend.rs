@@ -132,7 +132,7 @@ impl LentRegion {
         self.0.buffer.len()
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -137,7 +137,7 @@ fn check_alignment(target: *const u8) -> Result<(), AccessError> {
     if target.addr().is_multiple_of(8) { Ok(()) } else { Err(AccessError::Unaligned) }
 }
 
-/// Whether `len` bytes of an element are any, if it has so many.
+/// Checks that an element has `len` bytes; true if that is not zero.
 fn fits(sge: Sge, len: usize) -> Result<bool, AccessError> {
     if len as u64 > u64::from(sge.length) {
         return Err(AccessError::Bounds);

@@ -3,20 +3,20 @@
 //! The one routine by which received bytes reach registered memory.
 //!
 //! Programs wait for a message by polling its last byte, so that byte must become visible last.
-//! `memcpy` stores in whatever order is fastest (glibc's stores the head of a block last), so the
+//! `memcpy` stores in the order that is fastest (glibc's stores the head of a block last), so the
 //! end of each block is kept back, and stored when the rest is ordered before it:
 //!
 //! - everything below the last aligned 8-byte word, in any order;
 //! - a release: on x86 it keeps the compiler in line, elsewhere the processor as well;
-//! - the last word, in one store. Where it is partial, in naturally aligned stores of falling
-//!   size, in ascending order, each a release, so that the last byte follows them all.
+//! - the last word, in one store. If it is partial, in naturally aligned stores of falling size, in
+//!   ascending order, each a release, so that the last byte follows them all.
 //!
 //! A thread that loads the last byte (or the aligned 2, 4 or 8 that end with it) and sees the new
 //! value sees, after an acquire, all that came before it. An aligned payload of 8, 4, 2 or 1 bytes
 //! is one store, and never seen half.
 //!
-//! Where a part of the memory is gone, any of the bytes that are there may have been stored. The
-//! last one has not, unless all were.
+//! If a part of the memory is gone, any of the bytes that are there may have been stored. The last
+//! one has not, unless all were.
 
 use crate::reach::chosen::{store_u8, store_u16, store_u32};
 use crate::reach::{Fault, store};

@@ -18,7 +18,7 @@ pub enum Prefetch {
     Read,
     /// Reading and writing.
     Write,
-    /// Whatever is there is; nothing is brought.
+    /// None: no memory is brought.
     NoFault,
 }
 
@@ -40,7 +40,7 @@ pub enum PrefetchError {
     NotThere,
 }
 
-/// Bytes that are brought at a time: who revokes the STag waits for no more.
+/// Bytes that are brought at a time: a thread that revokes the STag waits for no more.
 const AT_ONCE: u32 = 1 << 18;
 
 impl MemoryTable {

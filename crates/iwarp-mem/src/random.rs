@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Unpredictable numbers for STags, fetched from the system a few hundred bytes at a time.
+//!
+//! A registration draws two numbers: one system call serves 32 registrations.
 
 use crate::region::RegisterError;
 

@@ -49,11 +49,10 @@ impl RegionSpec {
         Self { pd, addr, len, iova: addr as u64, access, scope: Scope::Domain }
     }
 
-    /// All that the program has now and will have, by its virtual addresses, whatever is there at
-    /// the time of an access.
+    /// All memory that the program has at the time of an access, by its virtual addresses.
     pub fn everything(pd: PdId, access: Access) -> Self {
         let access = access | Access::ON_DEMAND;
-        // Nothing lies at address 0, and the upper half of the address space is the kernel's.
+        // No memory lies at address 0, and the upper half of the address space is the kernel's.
         let addr: *mut u8 = std::ptr::with_exposed_provenance_mut(1);
         Self { len: isize::MAX.cast_unsigned() - 1, ..Self::new(pd, addr, 0, access) }
     }
@@ -187,14 +186,14 @@ impl MemoryTable {
         self.stags.in_use()
     }
 
-    /// Whether nothing is registered.
+    /// True if nothing is registered.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Registers memory and returns its STag, which is lkey and rkey in one. What is mapped there
-    /// is looked at: it must be readable, and writable if the access has [`Access::LOCAL_WRITE`].
-    /// With [`Access::ON_DEMAND`] nothing is looked at before an access needs it.
+    /// Registers memory and returns its STag, which is lkey and rkey in one. The memory is checked:
+    /// it must be readable, and writable if the access has [`Access::LOCAL_WRITE`]. With
+    /// [`Access::ON_DEMAND`] it is not checked before an access needs it.
     ///
     /// # Safety
     ///
@@ -210,7 +209,7 @@ impl MemoryTable {
     ///
     /// # Errors
     ///
-    /// Those of [`RegisterError`]; nothing is registered then.
+    /// [`RegisterError`]; nothing is registered then.
     pub unsafe fn register(&self, spec: RegionSpec) -> Result<Stag, RegisterError> {
         // A cost that a refused spec need not pay comes after the check.
         let grant = spec.grant(Stag(0))?;
@@ -331,7 +330,7 @@ impl MemoryTable {
     ///
     /// # Errors
     ///
-    /// Those of [`RegisterError`]; the region is unchanged then.
+    /// [`RegisterError`]; the region is unchanged then.
     pub unsafe fn reregister(&self, stag: Stag, change: RegionChange) -> Result<(), RegisterError> {
         let mut slot = self.region_slot(stag)?.control();
         let region = slot.region(stag).ok_or(RegisterError::UnknownStag)?;
@@ -432,14 +431,14 @@ impl MemoryTable {
     }
 }
 
-/// Whether the memory is there and lets itself be used as is granted. Says nothing about the next
-/// moment.
+/// Checks that the memory is there and lets itself be used as is granted. Says nothing about the
+/// next moment.
 pub(crate) fn check_memory(grant: &Grant) -> Result<(), RegisterError> {
     if grant.len != 0 && grant.base.is_null() {
         return Err(RegisterError::NotMapped);
     }
     if grant.access.contains(Access::ON_DEMAND) {
-        // Where the system does not let us catch faults, the program's word has to do.
+        // If the system does not let us catch faults, the program's word has to do.
         let _admitted = fault::protect();
         return Ok(());
     }

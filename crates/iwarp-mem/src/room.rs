@@ -5,6 +5,29 @@
 //! Large allocations are requested in a way that may fail. Small objects (`Arc`, `Box`, nodes of
 //! maps) cannot be requested like that, so a call that is about to make some first requests room
 //! for all of them: a process that has that much left in one piece also has it for them.
+//!
+//! # Out of memory
+//!
+//! Memory is *large or growing* if a program or a peer decides its size. It is asked for with
+//! `try_reserve` or [`zeroed`].
+//!
+//! - A completion queue has room for all its completions from the start (pages that are not used are not
+//!   touched). The queue pair's events have room for the completion of each request from the moment it
+//!   is posted. So completing needs no memory. The lists of queue pair numbers and of a completion
+//!   queue's owners have room for giving entries back.
+//! - Work queues grow with the number of requests posted at one time. A post that finds no memory queues
+//!   nothing and returns `OutOfMemory` (`ENOMEM`, and `bad_wr`).
+//! - Peers cannot post, so a shortage of memory for their data, parked messages and parts of FPDUs, ends
+//!   their connection with Terminate 0/0/00. A receiving thread that gets no staging takes its turn with
+//!   the device's own. If there is no transmit queue, sending waits 10 ms and is retried on the worker,
+//!   which has one. An incoming connection is refused with one line.
+//! - Small objects (`Arc`, `Box`, map nodes, log lines: up to 4 KiB) cannot be refused in stable Rust.
+//!   Each call that makes an object or a connection first asks for room for all of them in one piece
+//!   ([`afford`], 32 KiB, given back at once), which guarantees nothing if other threads allocate as
+//!   well. A Rust program has the allocator of its choice; if that has less than 4 KiB left, Rust ends
+//!   the process.
+//! - The C library ends the process if it cannot register the destructor of a thread-local, so the
+//!   library first touches its thread-locals after the same request.
 
 use std::alloc::{Layout, alloc_zeroed};
 
@@ -22,9 +45,9 @@ impl From<OutOfMemory> for std::io::Error {
     }
 }
 
-/// Whether there is room for the small objects of one call. Ask before the call makes any. Other
-/// threads may take the room meanwhile, so the answer helps a process that runs short, not one that
-/// has nothing left.
+/// Checks that there is room for the small objects of one call. Ask before the call makes any.
+/// Other threads may take the room meanwhile, so the answer helps a process that runs short, not
+/// one that has nothing left.
 ///
 /// # Errors
 ///

@@ -80,8 +80,8 @@ impl Grant {
     }
 }
 
-/// Whether a slot serves regions or windows, for good: locks are taken window first, region
-/// second, and a slot that changed sides could close a circle.
+/// A slot serves regions or windows, for good: locks are taken window first, region second, and a
+/// slot that changed sides could close a circle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Region,

@@ -81,7 +81,7 @@ impl Gone {
         Self { table, stag, start }
     }
 
-    /// Whether an access fails, as it should.
+    /// True if an access fails, as it should.
     fn survives(&self) -> bool {
         let addr = self.start.addr() as u64;
         let placed = self.table.place_remote(WHO, self.stag, TaggedOffset(addr), &[1; 100]);

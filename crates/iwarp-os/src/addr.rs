@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! The addresses of this host.
+//!
+//! (Considered for the MTU of an interface: `if-addrs`, which has neither flags nor links without
+//! addresses.)
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -80,7 +83,7 @@ pub fn is_interface(name: &str) -> bool {
     probe.is_ok_and(|probe| rustix::net::netdevice::name_to_index(probe, name).is_ok())
 }
 
-/// The address that packets to `destination` would have as their source. Nothing is sent.
+/// The address that packets to `destination` would have as their source. Sends nothing.
 ///
 /// # Errors
 ///
@@ -122,9 +125,9 @@ pub fn default_source_v6() -> Option<IpAddr> {
         .filter(|source| !source.is_unspecified())
 }
 
-/// The addresses of `interfaces` that are up, in the order in which a device should offer them:
-/// the sources of the default routes, then other global addresses; those of bridges, link-local
-/// and loopback ones last, because several hosts may own the same.
+/// The addresses of `interfaces` that are up, in the order in which a device should offer them: the
+/// sources of the default routes, then other global addresses; those of bridges, link-local and
+/// loopback ones last, because several hosts may own them.
 pub fn by_reach(interfaces: &[Interface]) -> Vec<(InterfaceAddr, &Interface)> {
     order(interfaces, [default_source_v4(), default_source_v6()])
 }

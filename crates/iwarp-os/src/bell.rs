@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A condition variable that costs nothing where nobody waits.
+//! A condition variable that costs nothing where no thread waits.
 //!
-//! std's makes a system call for each notification, also where nobody waits: several for each message
-//! of a session, in which a thread mostly finds what it needs without waiting.
+//! std's makes a system call for each notification, also where no thread waits: several for each
+//! message of a session, in which a thread mostly finds what it needs without waiting.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ pub struct Bell {
 }
 
 impl Bell {
-    /// One for which nobody waits.
+    /// One for which no thread waits.
     pub const fn new() -> Self {
         Self { waiting: AtomicUsize::new(0), condvar: Condvar::new() }
     }

@@ -27,17 +27,17 @@ unsafe impl Send for Board {}
 unsafe impl Sync for Board {}
 
 impl Board {
-    /// Maps the file, which has so many bytes already. It is the caller's to know that nobody
-    /// makes it shorter.
+    /// Maps the file, which has so many bytes already. The caller must know that no process makes
+    /// it shorter.
     ///
     /// # Errors
     ///
-    /// Those of `open(2)` and `mmap(2)`; `InvalidData` where it is too short.
+    /// As for `open(2)` and `mmap(2)`; `InvalidData` where it is too short.
     pub fn open(path: &Path) -> io::Result<Self> {
         shared_file::map(path).map(Self)
     }
 
-    /// Counts one of them on, if there is one of this number. It wraps.
+    /// Adds to a number of the board, if there is one at `word`. It wraps.
     pub fn add(&self, word: usize, count: u64) {
         if let Some(word) = self.words().get(word) {
             word.fetch_add(count, Ordering::Relaxed);

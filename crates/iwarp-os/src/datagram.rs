@@ -9,8 +9,8 @@
 //! `::`: then both sets of options are set, and addresses are handed out as those that they are.
 //!
 //! ```text
-//!   options    what is set once: path MTU discovery, control messages, buffers, checksums
-//!   group      multicast: which groups come in, and how packets to them go out
+//!   options    options that are set once: path MTU discovery, control messages, buffers, checksums
+//!   group      multicast: joining groups, and sending to them
 //!   control    control messages as bytes
 //!   send       many messages in one call, each of one packet or a train of them
 //!   receive    many messages from one call, into a buffer that is used again
@@ -18,7 +18,7 @@
 //! ```
 //!
 //! Every socket is non-blocking, closed on exec, and lies above the descriptors that `select()` can
-//! name; no call is a cancellation point. Nothing allocates but the two batches when they are made.
+//! name; no call is a cancellation point. Only the two batches allocate, when they are made.
 
 mod control;
 mod glimpse;
@@ -50,15 +50,14 @@ pub struct DatagramSocket {
     dual: bool,
 }
 
-/// The sockets that may bind the same address and port as well.
+/// The other sockets that may bind its address and port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Binding {
-    /// Nobody.
+    /// None.
     Alone,
-    /// Sockets of the same user that say so too; each packet goes to one of them
-    /// (`SO_REUSEPORT`).
+    /// Sockets of this user that say so too; each packet goes to one of them (`SO_REUSEPORT`).
     InTurns,
-    /// Sockets of anybody that say so too; a packet to a multicast group goes to each of them, any
+    /// Sockets of any user that say so too; a packet to a multicast group goes to each of them, any
     /// other to the last that came (`SO_REUSEADDR`).
     Everybody,
 }

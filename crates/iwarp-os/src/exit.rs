@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 /// Hooks there can be.
 const ROOM: usize = 4;
 
-/// No lock: a forked child exits too, with whatever another thread of its parent was doing.
+/// No lock: a forked child exits too, and another thread of its parent may have held it.
 static HOOKS: [AtomicPtr<()>; ROOM] = [const { AtomicPtr::new(std::ptr::null_mut()) }; ROOM];
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 

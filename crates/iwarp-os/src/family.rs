@@ -10,8 +10,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::fork::ForkGeneration;
 
-/// Says who goes on with something that a process and its forked children all have, a listening socket
-/// for instance: the youngest generation that has claimed it.
+/// Decides which process goes on with something that it and its forked children all have, such as a
+/// listening socket: the youngest generation that has claimed it.
 #[derive(Debug)]
 pub struct FamilyClaim {
     word: NonNull<AtomicU64>,
@@ -25,7 +25,7 @@ unsafe impl Sync for FamilyClaim {}
 const LEN: usize = size_of::<AtomicU64>();
 
 impl FamilyClaim {
-    /// One that nobody has claimed.
+    /// One that no process has claimed.
     ///
     /// # Errors
     ///

@@ -175,10 +175,9 @@ fn close_if_ours(number: RawFd) {
     }
 }
 
-/// Moves a descriptor above those that `select()` can name, so that a program which uses it
-/// keeps the low numbers. Under a limit too low for that, into the upper half of what the limit
-/// allows; where there is no room either, the descriptor stays what it is, as one does that is there
-/// already.
+/// Moves a descriptor above those that `select()` can name, so that a program which uses it keeps
+/// the low numbers. Under a limit too low for that, into the upper half of what the limit allows;
+/// where there is no room either, or it is there already, the descriptor stays as it is.
 ///
 /// Status flags (`O_NONBLOCK`) stay, close-on-exec is set. Membership in an epoll set does not
 /// move along: move first, then add.
@@ -213,8 +212,8 @@ pub fn limit() -> u64 {
     rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Does something under the hard limit of descriptors, which the system also takes for that of those
-/// that are on their way between processes of this user.
+/// Calls `what` with the soft limit of descriptors raised to the hard one. The limit also applies
+/// to descriptors of this user that are on their way between processes.
 pub(crate) fn at_hard_limit<R>(what: impl FnOnce() -> R) -> R {
     let before = rustix::process::getrlimit(Resource::Nofile);
     let raised = Rlimit { current: before.maximum, maximum: before.maximum };

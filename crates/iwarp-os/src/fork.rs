@@ -7,6 +7,17 @@
 //! [`ProcessOwned`](crate::ProcessOwned), which asks first ([`ForkGeneration`]); what a child must
 //! have anew is [`PerProcess`], and the child's copies of our descriptors are closed at once: they
 //! would keep the parent's connections open.
+//!
+//! A page that the kernel wipes in a child (`MADV_WIPEONFORK`) holds the number of the process.
+//! Inherited handles answer with errors, or with a neutral value where no error is possible, and
+//! dropping them frees nothing. Code below the handles does not check. The child closes its copies of
+//! all internal descriptors at once (in the fork handler, or at the first call), so it shuts down none
+//! of the parent's connections, and the peer sees the parent's FIN. It keeps the ports that ids have
+//! bound (`Reservation::bequeath`). A device, a domain with its regions, a channel or an id without a
+//! connection can be made anew in the place of the inherited one. Of the parent's objects the child
+//! reads what does not change, and tries locks only. Statics are [`PerProcess`], or set once by the
+//! first thread, for which no other waits (`once_cell::race` in the C libraries). The engine starts its
+//! worker with `pthread_create`, because std's threads begin with a lock.
 
 use std::num::NonZeroU64;
 use std::ptr::{NonNull, null_mut};
@@ -30,7 +41,7 @@ impl ForkGeneration {
         Self(NonZeroU64::new(generation()).unwrap_or(NonZeroU64::MIN))
     }
 
-    /// Higher in a child than in its parent; brothers have the same.
+    /// Higher in a child than in its parent; equal in siblings.
     pub(crate) fn number(self) -> u64 {
         self.0.get()
     }
@@ -48,8 +59,8 @@ impl Default for ForkGeneration {
     }
 }
 
-/// A static that every process has of its own: a forked child begins with a new one, whatever
-/// state the parent's was in, and never looks at the parent's again.
+/// A static that every process has of its own: a forked child begins with a new one, regardless of
+/// the state of the parent's, and never looks at that again.
 #[derive(Debug)]
 pub struct PerProcess<T> {
     slot: AtomicPtr<Slot<T>>,
@@ -140,8 +151,8 @@ impl Mark {
     }
 }
 
-/// In a page that is wiped in a child (`MADV_WIPEONFORK`), which works for every way to fork.
-/// Where the kernel lacks that (before 4.14, gVisor) it is [`UNWIPED`].
+/// In a page that is wiped in a child (`MADV_WIPEONFORK`), which works for every way to fork. If
+/// the kernel lacks that (before 4.14, gVisor) it is [`UNWIPED`].
 static MARK: AtomicPtr<Mark> = AtomicPtr::new(null_mut());
 /// Cleared by the C library's fork handlers. They do not see a `clone` that goes around them.
 static UNWIPED: Mark = Mark::new();
@@ -171,7 +182,7 @@ fn number_this_process() -> u64 {
     if !mark.claimed.swap(true, Ordering::AcqRel) {
         let number = LAST.load(Ordering::Relaxed) + 1;
         LAST.store(number, Ordering::Relaxed);
-        // Nothing is open that belongs to this process: no thread has its number yet.
+        // No open descriptor belongs to this process: no thread has its number yet.
         fd::close_inherited();
         mark.number.store(number, Ordering::Release);
         return number;
@@ -289,7 +300,7 @@ pub(crate) fn without_children() -> std::sync::RwLockReadGuard<'static, ()> {
 
 /// Runs `f` in a forked child, which then exits with its result; returns that.
 ///
-/// The child has one thread, whatever the parent had: `f` must neither allocate nor lock.
+/// The child has one thread, even if the parent has more: `f` must neither allocate nor lock.
 #[cfg(test)]
 pub(crate) fn in_child_process(f: impl FnOnce() -> i32) -> i32 {
     let _alone = CHILDREN.write().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -383,7 +394,7 @@ mod tests {
     #[test]
     fn a_child_has_statics_of_its_own() {
         static MINE: PerProcess<std::sync::Mutex<u32>> = PerProcess::new();
-        // Held by this thread, which the child has no other of.
+        // Held across the fork.
         let held = MINE.get().lock().unwrap();
         let code = in_child_process(|| {
             let mut own = MINE.get().lock().unwrap();

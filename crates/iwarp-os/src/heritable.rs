@@ -15,12 +15,12 @@ use crate::fork::{ForkGeneration, PerProcess};
 /// An object of the process that made it, and of each forked child that has made its own of it
 /// ([`Self::get_or_make`]). The program sees one object all the time.
 ///
-/// An inherited object is in whatever state another thread of the parent was leaving it: it is
-/// neither used nor dropped, and only looked at ([`Self::nearest`]).
+/// Another thread of the parent may have left an inherited object in any state: it is neither used
+/// nor dropped, and only looked at ([`Self::nearest`]).
 pub struct Heritable<T> {
     process: ForkGeneration,
     first: ManuallyDrop<T>,
-    /// Those that children have made, the latest first.
+    /// Objects that children have made, the latest first.
     anew: AtomicPtr<Anew<T>>,
     _owns: PhantomData<T>,
 }
@@ -71,7 +71,7 @@ impl<T: Send + Sync> Heritable<T> {
     ///
     /// # Errors
     ///
-    /// Those of `make`.
+    /// The error of `make`.
     #[inline]
     pub fn get_or_make<E>(&self, make: impl FnOnce(&T) -> Result<T, E>) -> Result<&T, E> {
         match self.get() {

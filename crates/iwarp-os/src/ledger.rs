@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Counts of what live processes have, in a file that all of them map.
+//! Counts that live processes keep, in a file that all of them map.
 //!
-//! Each count is in an entry that one process owns. Whoever reads the file takes entries of owners
-//! that live; whoever needs an entry takes one of a dead owner where none is free.
+//! Each count is in an entry that one process owns. A reader of the file takes entries of owners
+//! that live; a process that needs an entry takes one of a dead owner where none is free.
 
 use std::io;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::shared_file;
 
 /// Entries of a file.
 const ENTRIES: usize = 256;
-/// Numbers of an entry: its owner, what the counts are of, and the counts.
+/// Numbers of an entry: its owner, the subject of the counts, and the counts.
 const WORDS: usize = 16;
 /// Counts of an entry.
 pub const COUNTS: usize = WORDS - 2;
@@ -56,12 +56,12 @@ unsafe impl Send for Entry {}
 unsafe impl Sync for Entry {}
 
 impl Entry {
-    /// Takes an entry of the file, which has so many bytes already, for counts of `subject`. It is
-    /// the caller's to know that nobody makes the file shorter.
+    /// Takes an entry of the file, which has so many bytes already, for counts of `subject`. The
+    /// caller must know that no process makes the file shorter.
     ///
     /// # Errors
     ///
-    /// Those of `open(2)` and `mmap(2)`; `InvalidData` where it is too short; `QuotaExceeded` where
+    /// As for `open(2)` and `mmap(2)`; `InvalidData` where it is too short; `QuotaExceeded` where
     /// live processes have all entries; `Unsupported` without /proc.
     pub fn claim(path: &Path, subject: u64) -> io::Result<Self> {
         let owner = owner(process::id()).ok_or(io::ErrorKind::Unsupported)?;
@@ -80,12 +80,12 @@ impl Entry {
         Ok(entry)
     }
 
-    /// Counts one of them down, if there is one of this number.
+    /// Subtracts one from a count, if there is one of this number.
     pub fn subtract(&self, count: usize) {
         self.add(count, u64::MAX);
     }
 
-    /// Counts one of them on, likewise. It wraps.
+    /// Adds to a count, likewise. It wraps.
     pub fn add(&self, count: usize, by: u64) {
         if let Some([_, _, counts @ ..]) = self.words()
             && let Some(count) = counts.get(count)
@@ -117,7 +117,7 @@ impl Drop for Entry {
     }
 }
 
-/// Makes nobody the owner of the first entry that suits, so that readers pass over it.
+/// Makes `NOBODY` the owner of the first entry that suits, so that readers pass over it.
 fn take(entries: &[[AtomicU64; WORDS]], suits: impl Fn(u64) -> bool) -> Option<usize> {
     entries.iter().position(|[owner, ..]| {
         let before = owner.load(Ordering::Relaxed);

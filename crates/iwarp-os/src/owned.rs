@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use crate::fork::ForkGeneration;
 
-/// An object that only the process that made it may use. A forked child finds it in whatever state
-/// another thread of the parent was leaving it, with its locks held for ever: so it can be reached
-/// by [`Self::alive`] alone, or what is made of that, and dropping it in a child leaves it as it is.
+/// An object that only the process that made it may use. A forked child may find it in any state,
+/// with its locks held for ever: so it can be reached by [`Self::alive`] alone, and methods made of
+/// that, and dropping it in a child leaves it as it is.
 pub struct ProcessOwned<T> {
     process: ForkGeneration,
     /// `None` where a child has derived it from something inherited.
@@ -66,8 +66,8 @@ impl<T> ProcessOwned<T> {
         drop(self.take_alive());
     }
 
-    /// The object of an ancestor, to be looked at: it is in whatever state another thread of that
-    /// process was leaving it, so only what does not change is read, and locks in it are only tried.
+    /// The object of an ancestor, to be looked at: it may be in any state, so only what does not
+    /// change is read, and locks in it are only tried.
     pub fn of_ancestor(&self) -> Option<&T> {
         if self.process.forked() { self.object.as_ref() } else { None }
     }
@@ -86,7 +86,7 @@ impl<T> ProcessOwned<T> {
 }
 
 impl<T> ProcessOwned<Arc<T>> {
-    /// True if both are the same object, in a child too.
+    /// True if both refer to one object, in a child too.
     pub fn is(&self, other: &Self) -> bool {
         let address = |owned: &Self| owned.object.as_ref().map(Arc::as_ptr);
         address(self) == address(other)
@@ -94,7 +94,7 @@ impl<T> ProcessOwned<Arc<T>> {
 }
 
 impl<T> Clone for ProcessOwned<Arc<T>> {
-    /// Another reference to the same object, with the process that made that.
+    /// Another reference to the object, with the process that made that.
     fn clone(&self) -> Self {
         Self { process: self.process, object: self.object.clone() }
     }

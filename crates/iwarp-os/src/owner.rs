@@ -2,9 +2,12 @@
 
 //! The user who has the other end of a TCP connection within this host.
 //!
-//! The system tells it to everybody: `sock_diag` finds a socket by its two addresses, and where
+//! The system tells it to every user: `sock_diag` finds a socket by its two addresses, and where
 //! that is denied or absent `/proc/net/tcp` and `tcp6` list them all. Users are seen as in our own
 //! user namespace; one that it does not know is the overflow user (65534, mostly).
+//!
+//! (Considered: netlink crates, five of them for one question; `procfs`, which reads whole tables into
+//! memory; and the C library's look-up of users, which loads modules that may ask the network.)
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};

@@ -48,8 +48,8 @@ impl<'a> IoPart<'a> {
     ///
     /// For the whole of `'a` the `len` bytes from `ptr` must be what this process is allowed to
     /// hand to a peer, or not mapped: then the system call fails with `EFAULT`. Others may write
-    /// there at the same time: what is sent is then any mixture of old and new bytes. No `&mut` to
-    /// it may be in use.
+    /// there at the same time: then a mixture of old and new bytes is sent. No `&mut` to it may be
+    /// in use.
     pub const unsafe fn from_raw(ptr: *const u8, len: usize) -> Self {
         let iov = libc::iovec { iov_base: ptr.cast_mut().cast(), iov_len: len };
         IoPart { iov, lifetime: PhantomData }
@@ -111,7 +111,7 @@ impl<'a> IoPart<'a> {
     }
 
     /// Appends bytes of `parts` to `to`, `most` at most, as a transport does that no system call
-    /// serves; says how many. A part that is not there ends it.
+    /// serves; says how many. A part that is not mapped ends it.
     ///
     /// # Errors
     ///
@@ -157,7 +157,8 @@ impl<'a> IoPartMut<'a> {
         IoPartMut { iov, lifetime: PhantomData }
     }
 
-    /// Room in memory that was never written. What a receive reports as filled is initialised.
+    /// Room in memory that was never written. Bytes that a receive reports as filled are
+    /// initialised.
     pub const fn new_uninit(bytes: &'a mut [MaybeUninit<u8>]) -> Self {
         let iov = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
         IoPartMut { iov, lifetime: PhantomData }
@@ -211,7 +212,7 @@ impl<'a> IoPartMut<'a> {
     }
 
     /// Fills `parts` from `from`, as a transport does that no system call serves; says how many
-    /// bytes they took. A part that is not there ends it.
+    /// bytes they took. A part that is not mapped ends it.
     ///
     /// # Errors
     ///

@@ -97,9 +97,8 @@ impl Epoll {
     }
 
     /// Waits until something is ready or `timeout` has passed (`None`: without end, zero: only
-    /// looks). Never returns before the timeout with
-    /// nothing (but 24 days are the longest wait). Replaces the contents of
-    /// `events`; returns how many there are.
+    /// looks). Never returns with nothing before the timeout (but 24 days are the longest wait).
+    /// Replaces the contents of `events`; returns how many there are.
     ///
     /// The timeout is kept to the microsecond where the system has `epoll_pwait2`, else rounded
     /// up to the millisecond. A sandbox may refuse one of the two calls.
@@ -347,8 +346,8 @@ impl EventFd {
         Ok(EventFd { fd, own, kind })
     }
 
-    /// The one that a forked child goes on with in place of what it inherits and the program has seen:
-    /// the same descriptor, without the signals of the parent.
+    /// The one that a forked child goes on with in place of one that it inherits and the program
+    /// has seen: that descriptor, without the signals of the parent.
     ///
     /// # Errors
     ///
@@ -396,9 +395,8 @@ impl EventFd {
         }
     }
 
-    /// Takes the signals there are (a semaphore: one) without waiting; returns how many, zero
-    /// if there are none. Where the program sees the descriptor, two threads must not do this
-    /// at the same time.
+    /// Takes the signals there are (a semaphore: one) without waiting; returns how many, zero if
+    /// there are none. If the program sees the descriptor, only one thread may do this at a time.
     ///
     /// # Errors
     ///
@@ -451,7 +449,7 @@ fn read_without_waiting(fd: &OurFd, value: &mut [u8]) -> rustix::io::Result<usiz
 
     if !REFUSED.load(Ordering::Relaxed) {
         let parts = &mut [IoSliceMut::new(value)];
-        // Where the file is: it has no places.
+        // At the current position: the file has no others.
         match rustix::io::preadv2(fd, parts, u64::MAX, ReadWriteFlags::NOWAIT) {
             // Systems that do not know it of such a file, sandboxes that do not know the call.
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM | Errno::INVAL | Errno::SPIPE) => {

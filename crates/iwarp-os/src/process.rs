@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
-/// A process whose descriptors may be had: the system asks the same rights as of a debugger.
+/// A process whose descriptors may be had: the system asks for the rights of a debugger.
 #[derive(Debug)]
 pub struct Debuggee {
     pidfd: OwnedFd,
@@ -77,8 +77,8 @@ pub fn is_stopped(process: u32) -> bool {
     fs::read(format!("/proc/{process}/stat")).is_ok_and(|stat| state(&stat) == Some(true))
 }
 
-/// When a process began, in ticks since the system did; the lower half of the number. `None` where
-/// there is none that still runs, or the system does not tell.
+/// The start time of a process, in ticks since that of the system; the lower half of the number.
+/// `None` where no such process runs, or the system does not tell.
 pub fn started(process: u32) -> Option<u32> {
     start(&fs::read(format!("/proc/{process}/stat")).ok()?)
 }
@@ -88,7 +88,7 @@ fn state(stat: &[u8]) -> Option<bool> {
     Some(matches!(behind_name(stat)?.first()?, b'T' | b't'))
 }
 
-/// The 20th word from the state on. What has ended and is not waited for yet has one, too.
+/// The 20th word from the state on. `None` for a zombie, which has one, too.
 fn start(stat: &[u8]) -> Option<u32> {
     let rest = behind_name(stat).filter(|rest| !rest.starts_with(b"Z"))?;
     let word = rest.split(|octet| *octet == b' ').nth(19)?;

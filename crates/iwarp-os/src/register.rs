@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Places of which processes hold some, each at most one process at a time.
+//! Places that processes hold, each place at most one process at a time.
 //!
-//! They are record locks of a file in memory that has no name: only who was given the file can hold a
-//! place, the system takes it back from a process that ends, however it does, and a forked child has
-//! none of its parent's. A process has the file but once: all of its places go when it closes any
-//! descriptor of it. Beside its places it has words, which whoever was given it may read and change.
+//! They are record locks of a file in memory that has no name: only a process that was given the
+//! file can hold a place, the system takes it back from a process that ends, however it does, and a
+//! forked child has none of its parent's. A process has the file but once: all of its places go
+//! when it closes any descriptor of it. Beside its places it has words, which every process that
+//! was given it may read and change.
 
 use std::collections::BTreeSet;
 use std::ffi::{c_int, c_short};
@@ -27,11 +28,11 @@ pub struct Register {
 }
 
 impl Register {
-    /// One of whose places none is held.
+    /// One with no place held.
     ///
     /// # Errors
     ///
-    /// Those of `memfd_create(2)`, which sandboxes may refuse.
+    /// As for `memfd_create(2)`, which sandboxes may refuse.
     pub fn create() -> io::Result<Self> {
         Ok(memfd_create(c"iwarp-register", MemfdFlags::CLOEXEC)?.into())
     }
@@ -87,7 +88,7 @@ impl Register {
         locks.lines().filter_map(holder_in).collect()
     }
 
-    /// The value of the word; 0 where nobody has written it.
+    /// The value of the word; 0 if it was never written.
     ///
     /// # Errors
     ///
@@ -109,7 +110,7 @@ impl Register {
     }
 }
 
-/// Of a line of `/proc/locks`, if it is for writing of one byte.
+/// The holder in a line of `/proc/locks`, if it is for writing of one byte.
 fn holder_in(line: &str) -> Option<u32> {
     let words: Vec<_> = line.split_ascii_whitespace().collect();
     match words[..] {
@@ -120,7 +121,7 @@ fn holder_in(line: &str) -> Option<u32> {
     }
 }
 
-/// Takes a lock for writing of one byte, or says what stands in its way.
+/// Takes a lock for writing of one byte, or returns the one that stands in its way.
 fn lock(fd: BorrowedFd<'_>, command: c_int, place: u32) -> io::Result<libc::flock> {
     set(fd, command, libc::F_WRLCK, place)
 }
@@ -139,7 +140,7 @@ fn set(fd: BorrowedFd<'_>, command: c_int, kind: c_int, place: u32) -> io::Resul
 
 as_fd!(Register);
 
-/// Takes over what came from another process.
+/// Takes over a register that came from another process.
 impl From<OwnedFd> for Register {
     fn from(fd: OwnedFd) -> Self {
         Self { fd: FdPlace::Internal.put(fd) }

@@ -10,12 +10,12 @@ use std::ptr::{NonNull, null_mut};
 use rustix::fs::{Mode, OFlags, fstat, open};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 
-/// Maps as many bytes of the file as a `T` has, which is something that any bytes make and that is
-/// reached by atomic operations only. It is the caller's to unmap it.
+/// Maps as many bytes of the file as a `T` has. Any bytes must make a `T`, which is reached by
+/// atomic operations only. The caller unmaps it.
 ///
 /// # Errors
 ///
-/// Those of `open(2)` and `mmap(2)`; `InvalidData` where the file is too short.
+/// As for `open(2)` and `mmap(2)`; `InvalidData` where the file is too short.
 pub(crate) fn map<T>(path: &Path) -> io::Result<NonNull<T>> {
     let octets = size_of::<T>();
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;

@@ -6,13 +6,12 @@
 //! The sockets form a group by `SO_REUSEPORT`, and a program of classic BPF, which every user may
 //! attach, makes an index of the number's upper bits. Indices move when a socket of the group is
 //! closed, so none may be: all of them lie in the queue of a *vault*, an AF_UNIX socket pair. Each
-//! process that shares the port holds the vault and the sockets that it
-//! reads itself, so it needs a few descriptors, whatever the number of slots, and the group lives as
-//! long as any of these processes.
+//! process that shares the port holds the vault and the sockets that it reads itself, so it needs a
+//! few descriptors, for any number of slots, and the group lives as long as any of these processes.
 //!
-//! The first slots are wide, and there are few. The others are made when they are needed, a *wing* of
-//! them at a time; each wing is a queue in the vault, to whose sending end, which lies in there as well,
-//! whoever has the vault can add one.
+//! The first slots are wide, and there are few. The others are made when they are needed, a *wing*
+//! of them at a time; each wing is a queue in the vault. The vault's sending end lies in there as
+//! well, so that any process that has the vault can add a wing.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -30,7 +29,7 @@ use crate::{bpf, sockopt};
 /// Bits of a queue pair number.
 const QPN_BITS: u32 = 24;
 
-/// Bytes of the number that a socket lies in its vault with.
+/// Bytes of the number under which a socket lies in its vault.
 const NUMBER: usize = size_of::<u16>();
 
 /// The division of the queue pair numbers among slots: by their upper bits, and of the last of
@@ -47,7 +46,7 @@ impl Layout {
     ///
     /// # Panics
     ///
-    /// Where there are no such ranges: `bits` is 1 to 6.
+    /// Unless `bits` is 1 to 6, and `wide` 1 to `1 << bits`.
     pub const fn new(bits: u32, wide: u16) -> Self {
         assert!(bits >= 1 && bits <= 6 && wide >= 1 && wide <= 1 << bits);
         Self { bits, wide }
@@ -108,12 +107,12 @@ pub struct SlotSocket {
 }
 
 impl Vault {
-    /// Makes a group of as many sockets at `addr`, whose port is not 0, as the layout has wide slots. That
-    /// of `::` is for IPv4 as well. Packets to QPN 0xFFFFFF, and those that are no RoCE packets, go to
-    /// slot 0. Whatever else the group's processes are to have is put beside the sockets, two files.
+    /// Makes a group of as many sockets at `addr`, whose port is not 0, as the layout has wide
+    /// slots. A group at `::` is for IPv4 as well. Packets to QPN 0xFFFFFF, and those that are no
+    /// RoCE packets, go to slot 0. Two files for the group's processes are put beside the sockets.
     ///
-    /// It takes two descriptors at a time. The caller has to keep other processes of the same user
-    /// from doing the same meanwhile.
+    /// It takes two descriptors at a time. The caller has to keep other processes of this user from
+    /// doing so meanwhile.
     ///
     /// # Errors
     ///
@@ -151,12 +150,12 @@ impl Vault {
         Ok(Self { queue, layout })
     }
 
-    /// Takes over what came from another process, whose group has this layout.
+    /// Takes over a vault that came from another process, whose group has this layout.
     pub fn adopt(queue: OwnedFd, layout: Layout) -> Self {
         Self { queue: queue.into(), layout }
     }
 
-    /// The group's.
+    /// The layout of the group.
     pub fn layout(&self) -> Layout {
         self.layout
     }
@@ -205,8 +204,8 @@ impl Vault {
         self.layout.wide + wings * self.layout.wing()
     }
 
-    /// Makes another wing of slots, in the group at `addr`. The caller has to keep others from doing
-    /// the same meanwhile.
+    /// Makes another wing of slots, in the group at `addr`. The caller has to keep others from
+    /// doing so meanwhile.
     ///
     /// # Errors
     ///
@@ -274,13 +273,13 @@ fn look_once(queue: &SeqSocket, number: u16) -> io::Result<OwnedFd> {
     let found = (len, u16::from_ne_bytes(octets)) == (NUMBER, number);
     match fds.into_iter().next() {
         Some(fd) if found => Ok(fd),
-        // Without room in the table of descriptors the message comes without.
+        // Without room in the table of descriptors the message comes without its file.
         None if found => Err(Errno::MFILE.into()),
         _ => Err(io::ErrorKind::InvalidData.into()),
     }
 }
 
-/// Reads a slot's socket, and says of each packet where it was sent.
+/// Reads a slot's socket, with the destination of each packet.
 #[derive(Debug)]
 pub struct SlotReader {
     socket: DatagramSocket,
@@ -308,8 +307,7 @@ impl SlotReader {
         self.socket.receive(&mut self.arrived)
     }
 
-    /// The packets that the last call brought: where each comes from, where it was sent, and what is
-    /// in it.
+    /// The packets that the last call brought: source, destination and bytes of each.
     pub fn packets(&self) -> impl Iterator<Item = (SocketAddr, IpAddr, &[u8])> {
         self.arrived.arrivals().flat_map(|arrival| {
             let (from, to) = (arrival.source, arrival.destination.ip());
@@ -344,7 +342,7 @@ impl SlotSocket {
         }
     }
 
-    /// Where it is bound.
+    /// The address and port to which it is bound.
     ///
     /// # Errors
     ///
@@ -365,7 +363,7 @@ impl SlotSocket {
         sockopt::network(self.as_fd())
     }
 
-    /// Takes a packet, and where it comes from. What does not go into `room` is lost.
+    /// Takes a packet, with its source. Bytes that do not go into `room` are lost.
     ///
     /// # Errors
     ///
@@ -452,7 +450,7 @@ macro_rules! descriptor {
 
 descriptor!(Vault: queue, SlotSocket: fd, SlotReader: socket);
 
-/// Takes over what came from another process.
+/// Takes over a socket that came from another process.
 impl From<OwnedFd> for SlotSocket {
     fn from(fd: OwnedFd) -> Self {
         Self { fd: FdPlace::Internal.put(fd) }

@@ -38,7 +38,7 @@ pub struct TcpSocket {
 /// The addresses that a listener on an IPv6 address takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ipv6Listen {
-    /// IPv6 alone, which leaves the same port free for an IPv4 listener.
+    /// IPv6 alone, which leaves the port free for an IPv4 listener.
     Only,
     /// On `::`, IPv4 too; its peers have addresses of the form `::ffff:192.0.2.1`.
     DualStack,
@@ -103,7 +103,7 @@ impl TcpSocket {
     ///
     /// Errors that `connect` reports at once.
     pub fn start_connecting(&self, remote: SocketAddr) -> io::Result<()> {
-        // So that what is left of the connection does not keep its port from its next owner.
+        // So that remains of the connection do not keep its port from its next owner.
         option::set_socket_reuseaddr(self, true)?;
         match rustix::net::connect(self, &remote) {
             // Interrupted, a non-blocking connect goes on like one in progress.
@@ -272,8 +272,8 @@ impl TcpSocket {
     ///
     /// # Errors
     ///
-    /// `NotFound` for one that is not loaded, `PermissionDenied` for one that is not open to
-    /// everybody (`net.ipv4.tcp_allowed_congestion_control`).
+    /// `NotFound` for one that is not loaded, `PermissionDenied` for one that is not open to every
+    /// user (`net.ipv4.tcp_allowed_congestion_control`).
     pub fn set_congestion(&self, name: &str) -> io::Result<()> {
         Ok(option::set_tcp_congestion(self, name)?)
     }
@@ -317,7 +317,7 @@ impl TcpSocket {
     ///
     /// # Errors
     ///
-    /// Those of reading.
+    /// As for `recv(2)`, but for `WouldBlock`.
     pub fn has_input(&self) -> io::Result<bool> {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         match rustix::net::recv(self, &mut [0; 1][..], flags) {
@@ -345,17 +345,17 @@ impl TcpSocket {
         Ok(rustix::net::shutdown(self, Shutdown::Write)?)
     }
 
-    /// Closes the socket at once with a reset (RST). What is unsent is lost.
+    /// Closes the socket at once with a reset (RST). Unsent bytes are lost.
     pub fn reset(self) {
         // Cannot fail on a socket that is ours; if it does, closing is all that is left.
         let _ = self.reset_on_close();
     }
 
-    /// Closing will send a reset (RST) and drop what is unsent.
+    /// Closing will send a reset (RST) and drop unsent bytes.
     ///
     /// # Errors
     ///
-    /// Those of setting an option of a socket that is not ours any more.
+    /// As for `setsockopt(2)`, on a descriptor that is not ours any more.
     pub fn reset_on_close(&self) -> io::Result<()> {
         Ok(option::set_socket_linger(self, Some(Duration::ZERO))?)
     }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Socket options that rustix does not have, by raw system call.
+//!
+//! (Considered: `socket2` and `nix`. They call libc's functions, which preloaded libraries replace, and
+//! lack several of these options.)
 
 use std::ffi::{c_int, c_ushort};
 use std::io;
@@ -64,8 +67,8 @@ pub(crate) fn set_int(
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// `sock_fprog`, whose padding has a value: valgrind reports bytes that the kernel reads and nobody
-/// has set, and the compiler drops those that no field holds.
+/// `sock_fprog`, whose padding has a value: valgrind reports bytes that the kernel reads and that
+/// were never set, and the compiler drops those that no field holds.
 #[repr(C)]
 struct Program {
     len: c_ushort,

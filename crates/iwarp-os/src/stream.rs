@@ -90,9 +90,9 @@ impl TcpSocket {
     }
 }
 
-/// An act of one end before it sent is ordered before those of the other after it received. Where
-/// ThreadSanitizer looks on, it has to be told: it sees neither these system calls nor which
-/// descriptors are of one connection.
+/// An act of one end before it sent is ordered before those of the other after it received.
+/// ThreadSanitizer has to be told: it sees neither these system calls nor which descriptors are of
+/// one connection.
 mod order {
     #[cfg(plain_copies)]
     static PASSED: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
@@ -113,7 +113,7 @@ pub fn is_bad_address(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EFAULT)
 }
 
-/// Makes a system call until no signal interrupts it; what it transferred.
+/// Makes a system call until no signal interrupts it; returns the bytes that it transferred.
 fn repeated(call: impl Fn() -> libc::c_long) -> io::Result<usize> {
     let octets = retry_on_intr(|| {
         let failed = |_| Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO);

@@ -100,7 +100,7 @@ pub enum Program {
     Gone,
 }
 
-/// The filter of the program's threads. Three system calls.
+/// The state of the program's threads. Three system calls.
 pub fn program() -> Program {
     let ours = OURS.get();
     let count = || (ours.running.load(Ordering::SeqCst), ours.changes.load(Ordering::SeqCst));
@@ -124,7 +124,7 @@ fn first_and_all() -> Option<(bool, u32)> {
     parse(&room[..len])
 }
 
-/// From what `proc_pid_stat(5)` describes; the name, in parentheses, may hold anything.
+/// Reads the line that `proc_pid_stat(5)` describes; the name, in parentheses, may hold anything.
 fn parse(stat: &[u8]) -> Option<(bool, u32)> {
     let name_end = stat.iter().rposition(|&byte| byte == b')')?;
     let rest = std::str::from_utf8(&stat[name_end + 1..]).ok()?;
@@ -135,9 +135,9 @@ fn parse(stat: &[u8]) -> Option<(bool, u32)> {
     Some((matches!(state, "Z" | "X"), threads))
 }
 
-/// Ends the process as the C library does when the last thread of a program ends: by `exit(0)`, with the
-/// program's exit handlers, and while ours go on. To be called by one of ours. The thread that exits
-/// takes the signals that the one took which started the caller.
+/// Ends the process as the C library does when the last thread of a program ends: by `exit(0)`,
+/// with the program's exit handlers, and while ours go on. To be called by one of ours. The thread
+/// that exits has the signal mask of the thread that started the caller.
 pub fn exit_for_program() {
     let blocked = PROGRAMS.get();
     if start(blocked, run_exit).map(drop).is_err() {

@@ -6,7 +6,10 @@
 //! that is no more than a read of memory it costs as much as a short lock, elsewhere
 //! (User-Mode-Linux, gVisor, clocks that no vDSO knows) a system call. Between two looks at the
 //! clock, a third of a millisecond or so apart, the ticks of the processor are counted; how long
-//! one is follows from looks of before. Wherever ticks make no sense the clock is asked.
+//! one is follows from looks of before. The clock is asked wherever ticks make no sense.
+//!
+//! (Considered: `quanta`, which calibrates for up to 200 ms when first used, and never looks at the
+//! system's clock again.)
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A descriptor that stands for something of this process's, whatever number it is given.
+//! A descriptor that stands for something of this process's, under any number.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, memfd_create};
 
-/// By these an empty file in memory is known as a token: there is no use for another one that
-/// nothing can be written to.
+/// These mark an empty file in memory as a token: there is no other use for one that cannot be
+/// written to.
 const SEALS: SealFlags =
     SealFlags::SEAL.union(SealFlags::SHRINK).union(SealFlags::GROW).union(SealFlags::WRITE);
 
-/// A token's number, the same for all its duplicates; no two have the same at one time.
+/// A token's number: one for all its duplicates, and at any time of no other token.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct TokenId(u64, u64);
 
@@ -20,14 +20,14 @@ pub struct TokenId(u64, u64);
 ///
 /// # Errors
 ///
-/// Those of `memfd_create(2)`, which sandboxes may refuse.
+/// As for `memfd_create(2)`, which sandboxes may refuse.
 pub fn create() -> io::Result<OwnedFd> {
     let fd = memfd_create(c"iwarp", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     fcntl_add_seals(&fd, SEALS)?;
     Ok(fd)
 }
 
-/// The number of the token behind a descriptor; `None` where that is no token, of whatever process.
+/// The number of the token behind a descriptor; `None` where that is no token of any process.
 ///
 /// # Errors
 ///

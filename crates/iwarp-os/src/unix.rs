@@ -2,7 +2,7 @@
 
 //! Messages between processes of one host: AF_UNIX sockets of the type SOCK_SEQPACKET under
 //! abstract names, which belong to a network namespace as UDP ports do, and end with the process
-//! that has bound them. Nothing here waits.
+//! that has bound them. No call here waits.
 
 use std::collections::BTreeSet;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -21,7 +21,7 @@ use crate::sockopt;
 /// Descriptors that one message can carry.
 pub const MAX_PASSED: usize = 4;
 
-/// A name, and who connects to it once it listens.
+/// A socket with a name, to which others connect once it listens.
 #[derive(Debug)]
 pub struct SeqListener {
     fd: OurFd,
@@ -46,8 +46,8 @@ impl SeqListener {
         Ok(Self { fd })
     }
 
-    /// From now on others can connect; `backlog` of them may wait. They see this process at the other
-    /// end, whoever has called it before.
+    /// From now on others can connect; `backlog` of them may wait. They see this process at the
+    /// other end, even if another has called it before.
     ///
     /// # Errors
     ///
@@ -113,8 +113,8 @@ impl SeqSocket {
         Ok((internal(one), internal(other)))
     }
 
-    /// The effective user of the process at the other end when it connected, or listened (`SO_PEERCRED`), as
-    /// our user namespace knows it; 65534 mostly if it does not.
+    /// The effective user of the process at the other end when it connected, or listened
+    /// (`SO_PEERCRED`), as our user namespace knows it; mostly 65534 if it does not.
     ///
     /// # Errors
     ///
@@ -155,14 +155,15 @@ impl SeqSocket {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         let mut send = || rustix::net::sendmsg(self, &[IoSlice::new(message)], &mut control, flags);
         match send() {
-            // Of a program that has more to pass than the usual limit of 1,024 is another.
+            // The soft limit, 1,024 as a rule, counts descriptors on their way from all processes
+            // of the user.
             Err(Errno::TOOMANYREFS) => at_hard_limit(send)?,
             sent => sent?,
         };
         Ok(())
     }
 
-    /// Receives a message; 0 is the end. What does not go into `room` is lost, and so are
+    /// Receives a message; 0 is the end. Bytes that do not go into `room` are lost, and so are
     /// descriptors that came along.
     ///
     /// # Errors
@@ -237,7 +238,7 @@ fn socket() -> io::Result<OurFd> {
 
 as_fd!(SeqListener SeqSocket);
 
-/// Takes over what came from another process.
+/// Takes over a socket that came from another process.
 macro_rules! from_fd {
     ($($type:ty)*) => {$(
         impl From<OwnedFd> for $type {

@@ -19,8 +19,8 @@ const GROUPS: u32 =
 const MESSAGES: usize = 64;
 
 /// Notices that interfaces or addresses change in the network namespace of the thread that has made
-/// it. The system sends a message of each change (rtnetlink) before whoever made it hears that it is
-/// made.
+/// it. The system sends a message of each change (rtnetlink) before the process that makes it hears
+/// of it.
 #[derive(Debug)]
 pub struct AddressWatch {
     fd: OurFd,
@@ -31,7 +31,7 @@ impl AddressWatch {
     ///
     /// # Errors
     ///
-    /// Where the system tells nobody (sandboxes), and shortages.
+    /// If the system does not tell of changes (sandboxes), and shortages.
     pub fn new() -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         // The default protocol is NETLINK_ROUTE.

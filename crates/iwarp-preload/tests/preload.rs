@@ -187,7 +187,7 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// The sum of files, divided, when it is opened; in whatever way, by whatever path.
+/// The sum of files, divided, when it is opened; in any way, by any path.
 #[test]
 fn a_counter_is_computed_when_it_is_opened() {
     let tree = Tree::new("counters");
@@ -254,7 +254,7 @@ fn a_counter_is_computed_when_it_is_opened() {
     }
     let other = format!("/sys/class/infiniband/{counters}/port_rcv_errors");
     assert_eq!(text(&tree.run("cat", &[&other])), "0\n");
-    // Nobody writes to it.
+    // It cannot be written to.
     let write = tree.run("sh", &["-c", &format!("echo 7 > {file}")]);
     assert!(!write.status.success());
     assert_eq!(fs::read_to_string(shown.join("port_rcv_data")).expect("it is there"), "0\n");

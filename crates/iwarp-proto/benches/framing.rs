@@ -18,7 +18,7 @@ const HEADER: [u8; 14] = [0; 14];
 /// Payload of an FPDU.
 const PAYLOAD: usize = 4096;
 
-/// What a stream may have agreed on: name, CRC, markers.
+/// Terms that a stream may have agreed on: name, CRC, markers.
 const TERMS: [(&str, bool, bool); 3] =
     [("plain", false, false), ("crc", true, false), ("crc+markers", true, true)];
 

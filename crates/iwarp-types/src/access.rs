@@ -6,7 +6,7 @@ bitflags::bitflags! {
     /// Rights of a region or window. The values are those of `ibv_access_flags`.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct Access: u32 {
-        /// Nothing but local read, which every region has.
+        /// Only local read, which every region has.
         const LOCAL_READ = 0;
         /// Receives and Read Responses may be placed.
         const LOCAL_WRITE = 1;
@@ -78,13 +78,13 @@ impl Usage {
         }
     }
 
-    /// Whether a work request names the buffer: then it is a region, not a window.
+    /// True if a work request names the buffer: then it is a region, not a window.
     pub const fn is_local(self) -> bool {
         matches!(self, Self::LocalRead | Self::LocalWrite)
     }
 }
 
-/// Why an access was refused. What this means on the wire depends on the message.
+/// Why an access was refused. Its code on the wire depends on the message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum AccessError {
     /// No such STag: unknown index, wrong key, STag 0, or invalidated.

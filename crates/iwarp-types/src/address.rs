@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Where datagrams go.
+//! Destinations of datagrams.
 
 use core::net::IpAddr;
 

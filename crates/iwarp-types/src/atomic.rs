@@ -13,7 +13,7 @@ pub enum AtomicOp {
         /// Field boundaries.
         mask: u64,
     },
-    /// Where `(old ^ compare) & compare_mask` is zero, replaces the bits in `swap_mask`.
+    /// If `(old ^ compare) & compare_mask` is zero, replaces the bits in `swap_mask`.
     CompareSwap {
         /// The value that the old one is compared with.
         compare: u64,

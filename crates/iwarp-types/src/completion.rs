@@ -153,7 +153,7 @@ impl SourceQp {
         self.0.get() & !Self::OVER_IPV4
     }
 
-    /// Whether the datagram came over IPv4, not IPv6.
+    /// True if the datagram came over IPv4, not IPv6.
     pub const fn is_over_ipv4(self) -> bool {
         self.0.get() & Self::OVER_IPV4 != 0
     }

@@ -2,8 +2,8 @@
 
 //! The vocabulary of the verbs: what programs, engine, protocols and memory have names for.
 //!
-//! Nothing here knows a protocol, a socket or a clock. This crate names no other of the project,
-//! and every other names this one.
+//! The vocabulary knows no protocol, no socket and no clock. This crate names no other of the
+//! project, and every other names this one.
 //!
 //! ```text
 //!   number      STags, tagged offsets, protection domains, queue pairs, moments

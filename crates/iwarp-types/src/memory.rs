@@ -49,8 +49,8 @@ pub enum Invalidator {
     Remote,
 }
 
-/// A use of one buffer for several pieces of it, one after another ([`Memory::begin_use`]). What is
-/// asked of one piece is asked anew of the next, but for the STag.
+/// A use of one buffer for several pieces of it, one after another ([`Memory::begin_use`]). Each
+/// piece is checked anew, but for the STag.
 pub trait Use {
     /// Places `data` at address or offset `at`, as [`Memory::place_local`] and
     /// [`Memory::place_remote`] do.
@@ -130,8 +130,8 @@ pub trait Memory {
     where
         Self: Sized;
 
-    /// Whether the peer may do `access` to `len` octets at `to` of `stag`. Checks, in this order:
-    /// the STag, its association with `who`, the right, wrap of `to + len` (a sum of exactly 2^64
+    /// Checks that the peer may do `access` to `len` octets at `to` of `stag`, in this order: the
+    /// STag, its association with `who`, the right, wrap of `to + len` (a sum of exactly 2^64
     /// wraps), bounds; of an atomic operation last the alignment of the address. `len` is not zero:
     /// zero-length operations are never checked.
     fn check_remote(
@@ -163,8 +163,8 @@ pub trait Memory {
         digest: Option<&mut Digest>,
     ) -> Result<(), AccessError>;
 
-    /// Whether octets that the stream is to take from where they lie may be read by the peer, as
-    /// [`Self::check_remote`] says, and are there.
+    /// Checks that octets which the stream is to take from where they lie may be read by the peer,
+    /// as [`Self::check_remote`] says, and are there.
     fn find_remote(
         &self,
         who: Accessor,
@@ -175,7 +175,7 @@ pub trait Memory {
         self.check_remote(who, stag, to, len, RemoteAccess::Read)
     }
 
-    /// Whether octets of a local element that the stream is to take from where they lie may be
+    /// Checks that octets of a local element which the stream is to take from where they lie may be
     /// read, as [`Self::check_local`] says, and are there.
     fn find_local(&self, who: Accessor, sge: Sge) -> Result<(), AccessError> {
         self.check_local(who, sge, false)

@@ -15,7 +15,7 @@ pub enum Extension {
     SendImmediate,
 }
 
-/// Whether operations of RFC 7306 (and those of our own) may be sent.
+/// The use of the operations of RFC 7306 (and of our own).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Extensions {
@@ -34,7 +34,7 @@ pub enum Extensions {
 pub struct Properties {
     /// The operation that its completion names.
     pub completes_as: WcOp,
-    /// Whether the request's local octets, or inline ones, go to the peer.
+    /// Set if the request's local octets, or inline ones, go to the peer.
     pub has_payload: bool,
     /// The event that ends it.
     pub ends: Ends,
@@ -97,22 +97,22 @@ impl SendOp {
         self.properties().extension
     }
 
-    /// Whether the operation sends the request's octets (rather than filling or not touching them).
+    /// True if the operation sends the request's octets (rather than filling or not touching them).
     pub const fn has_payload(&self) -> bool {
         self.properties().has_payload
     }
 
-    /// Whether the operation may have so many octets of local memory: an Atomic has 8.
+    /// True if the operation may have so many octets of local memory: an Atomic has 8.
     pub const fn may_have(&self, octets: u32) -> bool {
         !matches!(self, Self::Atomic { .. }) || octets == 8
     }
 
-    /// Whether the operation is done when its octets were sent.
+    /// True if the operation is done when its octets were sent.
     pub const fn is_one_way(&self) -> bool {
         matches!(self.properties().ends, Ends::Sent)
     }
 
-    /// Whether the operation waits for the peer's answer, in a slot of the outbound read queue.
+    /// True if the operation waits for the peer's answer, in a slot of the outbound read queue.
     pub const fn awaits_answer(&self) -> bool {
         matches!(self.properties().ends, Ends::Answered)
     }

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Cores: protocols as the engine drives them.
+//!
+//! The engine calls iWARP's core statically and keeps its two pipelines outside the lock. A
+//! [`StreamCore`] gets all octets that have come, or all the room there is, in one virtual call under
+//! the lock. Events use the verbs' vocabulary, generic over the core's own reasons and faults.
+//! (Considered: endpoints that are generic over their core. Every holder of one, from the poll group to
+//! the connection manager, would be generic too, or make a virtual call for each poll.)
 
 use core::fmt::Debug;
 use core::time::Duration;
@@ -13,7 +19,7 @@ use crate::{
 /// The things that there are to transmit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wanted {
-    /// Nothing now.
+    /// No octets now.
     Nothing,
     /// An answer by which the peer learns what was received. It may wait a moment, for a message
     /// that it can go out with.
@@ -27,7 +33,7 @@ pub enum Wanted {
 pub enum Disposition {
     /// Go on.
     Open,
-    /// Nothing more will be sent: shut down the write side, then read and discard until the peer
+    /// No more octets will be sent: shut down the write side, then read and discard until the peer
     /// closes (RFC 5040 §6.2.1: gracefully, so that a Terminate arrives).
     Finish,
     /// The framing of what was sent cannot be kept, or the program asked for it: reset.
@@ -43,7 +49,7 @@ pub enum Disposition {
 /// Each posted request ends in exactly one event: [`Event::SendCompleted`] or
 /// [`Event::ReceiveCompleted`], in the order of posting, with [`WcStatus`](crate::WcStatus) telling
 /// how; a request that is not signalled and ends well counts in [`Event::SilentSends`] before the
-/// next instead. Where the stream ends, what was posted is flushed, and exactly one of
+/// next instead. When the stream ends, what was posted is flushed, and exactly one of
 /// [`Event::Disconnected`], [`Event::Terminated`], [`Event::Fault`] and [`Event::Lost`] says why,
 /// unless this side ended it ([`Self::disconnect`], [`Self::modify`], [`Self::abort`]).
 pub trait Core: Send + Debug {
@@ -60,27 +66,27 @@ pub trait Core: Send + Debug {
     ///
     /// # Errors
     ///
-    /// Where [`QpState::may_become`] says no.
+    /// [`TransitionError`] if [`QpState::may_become`] is false.
     fn modify(&mut self, to: QpState) -> Result<(), TransitionError>;
 
     /// Posts a send work request.
     ///
     /// # Errors
     ///
-    /// Nothing was queued then. How many fit is for the engine to count, not for the core.
+    /// [`PostError`]; the request is not queued then. The engine, not the core, counts how many fit.
     fn post_send(&mut self, request: &SendRequest<'_>) -> Result<(), PostError>;
 
     /// Posts a receive work request.
     ///
     /// # Errors
     ///
-    /// Nothing was queued then.
+    /// [`PostError`]; the request is not queued then.
     fn post_recv(&mut self, request: &RecvRequest<'_>) -> Result<(), PostError>;
 
     /// Work requests that have not completed: sends and receives.
     fn outstanding(&self) -> (usize, usize);
 
-    /// Whether there is a stream that has not ended.
+    /// True if there is a stream that has not ended.
     fn is_connected(&self) -> bool;
 
     /// Ends the stream in good order: what was accepted goes out.
@@ -113,7 +119,7 @@ pub trait Core: Send + Debug {
     /// The next completion or event.
     fn poll_event(&mut self) -> Option<Event<Self::Terminated, Self::Fault>>;
 
-    /// Whether [`Self::poll_event`] has something.
+    /// True if [`Self::poll_event`] has something.
     fn has_events(&self) -> bool;
 
     /// The access to memory by which the stream ended, once, for who has just polled
@@ -128,7 +134,7 @@ pub trait Core: Send + Debug {
         None
     }
 
-    /// Whether [`Self::poll_timeout`] may have something. Asked more often.
+    /// True if [`Self::poll_timeout`] may have something. Asked more often.
     fn may_want_time(&self) -> bool {
         self.poll_timeout().is_some()
     }
@@ -142,17 +148,17 @@ pub trait Core: Send + Debug {
         0
     }
 
-    /// Whether the peer has closed the stream, and work requests outlive it.
+    /// True if the peer has closed the stream, and work requests outlive it.
     fn is_outlived(&self) -> bool {
         false
     }
 
-    /// Whether messages wait for a receive.
+    /// True if messages wait for a receive.
     fn has_parked(&self) -> bool {
         false
     }
 
-    /// Whether nothing more is to be read from the stream until a receive is there.
+    /// True if nothing more is to be read from the stream until a receive is there.
     fn is_stalled(&self) -> bool {
         false
     }

@@ -53,7 +53,7 @@ impl Reason {
         Self { request: true, ..self }
     }
 
-    /// Whose code it is.
+    /// The protocol that defines the code.
     pub const fn protocol(&self) -> Protocol {
         self.protocol
     }
@@ -73,17 +73,17 @@ impl Reason {
         Notation(self.protocol, self.code)
     }
 
-    /// Whether a message found no receive posted.
+    /// True if a message found no receive posted.
     pub const fn is_no_receive(&self) -> bool {
         self.no_receive
     }
 
-    /// Whether an access to the other end's memory was refused.
+    /// True if an access to the other end's memory was refused.
     pub const fn is_refused_access(&self) -> bool {
         self.access
     }
 
-    /// Whether one end asked for what it may not ask for, or in a wrong way.
+    /// True if one end asked for what it may not ask for, or in a wrong way.
     pub const fn is_invalid_request(&self) -> bool {
         self.request
     }

@@ -24,7 +24,7 @@ impl ReceiveQueue {
         self.ring.len()
     }
 
-    /// Whether there is none.
+    /// True if there is none.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.ring.is_empty()
@@ -34,7 +34,7 @@ impl ReceiveQueue {
     ///
     /// # Errors
     ///
-    /// Nothing was queued then.
+    /// [`PostError`]; the receive is not queued then.
     #[inline]
     pub fn post(&mut self, wr: &RecvRequest<'_>) -> Result<(), PostError> {
         if wr.sges.len() > self.max_sge {

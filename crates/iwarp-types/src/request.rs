@@ -109,7 +109,7 @@ impl Payload<'_> {
         }
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -162,7 +162,7 @@ pub struct SendRequest<'a> {
     pub op: SendOp,
     /// The local bytes.
     pub payload: Payload<'a>,
-    /// Whether success raises a completion. Failure always does.
+    /// Set if success raises a completion. Failure always does.
     pub signaled: bool,
     /// Wait until all earlier Reads and Atomics have completed.
     pub fence: bool,
@@ -389,7 +389,7 @@ impl SendRequest<'_> {
     }
 }
 
-/// Why a work request was not taken. Nothing was queued.
+/// Why a work request was not taken. It is not queued.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum PostError {

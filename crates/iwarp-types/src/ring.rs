@@ -42,13 +42,13 @@ impl<T: Default> Ring<T> {
         (self.tail - self.head) as usize
     }
 
-    /// Whether there is none.
+    /// True if there is none.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.tail == self.head
     }
 
-    /// Whether there are as many as may be.
+    /// True if there is no room for another.
     #[inline]
     pub const fn is_full(&self) -> bool {
         self.len() >= self.capacity

@@ -22,7 +22,7 @@ impl RtrTypes {
     /// None.
     pub const NONE: Self = Self { send: false, write: false, read: false };
 
-    /// Those in both.
+    /// The types in both.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self {
@@ -32,13 +32,13 @@ impl RtrTypes {
         }
     }
 
-    /// Whether there is none.
+    /// True if there is none.
     pub const fn is_empty(self) -> bool {
         !(self.send || self.write || self.read)
     }
 }
 
-/// Why MPA start-up failed. Whatever the reason, TCP is closed at once and nothing is sent
+/// Why MPA start-up failed. In every case TCP is closed at once and nothing is sent
 /// (RFC 5044 §7.1.2): before Full Operation there is no frame that could carry an error.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
 #[non_exhaustive]

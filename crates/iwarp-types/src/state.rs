@@ -24,7 +24,7 @@ pub enum QpType {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum QpState {
-    /// Nothing may be posted.
+    /// No work request may be posted.
     #[default]
     Reset,
     /// Receives may be posted.
@@ -67,7 +67,7 @@ pub struct TransitionError {
 }
 
 impl QpState {
-    /// Whether the verbs allow this change. Every state may go to Reset and Err.
+    /// True if the verbs allow this change. Every state may go to Reset and Err.
     pub const fn may_become(self, to: Self) -> bool {
         matches!(
             (self, to),
@@ -79,12 +79,12 @@ impl QpState {
         )
     }
 
-    /// Whether send work requests may be posted (in Sqe and Err they are flushed).
+    /// True if send work requests may be posted (in Sqe and Err they are flushed).
     pub const fn takes_sends(self) -> bool {
         matches!(self, Self::Rts | Self::Sqd | Self::Sqe | Self::Err)
     }
 
-    /// Whether receive work requests may be posted (in Err they are flushed).
+    /// True if receive work requests may be posted (in Err they are flushed).
     pub const fn takes_receives(self) -> bool {
         !matches!(self, Self::Reset)
     }

@@ -70,7 +70,7 @@ fn main() {
     criterion.final_summary();
 }
 
-/// What is measured of a round.
+/// The part of a round that is measured.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Half {
     /// Posting, building, completing; not what the system call would do.
@@ -145,7 +145,7 @@ fn completion_queue(criterion: &mut Criterion) {
             });
         });
     }
-    // The same without the flushes, which are not the queue's.
+    // As above without the flushes, which are not the queue's.
     group.bench_function(BenchmarkId::new("poll", BATCH), |b| {
         b.iter_custom(|rounds| {
             let mut time = Duration::ZERO;

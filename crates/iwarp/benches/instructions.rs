@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What `cargo xtask instructions` counts under callgrind: the inner loops, without system calls,
-//! other threads or the clock, so that the count is the same each time. One case goes through the
-//! engine and a socket: posting, where hardly anything depends on times (receiving does).
+//! Inner loops that `cargo xtask instructions` counts under callgrind, without system calls, other
+//! threads or the clock, so that the count does not vary. One case goes through the engine and a
+//! socket: posting, where hardly anything depends on times (receiving does).
 //!
 //! ```text
 //!   instructions                    runs each case a few times
@@ -52,7 +52,7 @@ const CASES: &[Case] = &[
     ("session_send_64_tcp", session_tcp_send),
 ];
 
-/// What runs where nobody counts.
+/// Iterations of each case when none is counted.
 const A_FEW: u64 = 3;
 
 const WHO: Accessor = Accessor { pd: PdId(3), qp: QpId(5) };
@@ -206,7 +206,7 @@ fn tcp_post_send(iterations: u64) {
     }
 }
 
-/// The same by a session, whose outcome is there when it is waited for.
+/// As [`tcp_post_send`] by a session, whose outcome is there when it is waited for.
 fn session_tcp_send(iterations: u64) {
     let (from, to) = pair(&Config::default());
     let [sources, sinks] = [&from, &to].map(|end| BlockPool::new(&end.pd, 64, 1).expect("memory"));

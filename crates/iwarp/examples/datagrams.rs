@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a datagram port costs, beside the system calls below it.
+//! The cost of a datagram port, beside the system calls below it.
 //!
 //!     cargo run --release -p iwarp --example datagrams
 //!
-//! One thread sends and receives on loopback, so what is measured is its CPU time: both ends, and
-//! no scheduler. Subjects take turns in each round; medians of rounds are printed, and the median of
-//! what each takes beside the first of its group in the same round.
+//! One thread sends and receives on loopback, so its CPU time is measured: both ends, and no
+//! scheduler. Subjects take turns in each round; medians of rounds are printed, and the median of
+//! each one's time beside that of the first of its group in its round.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
@@ -208,7 +208,7 @@ fn std_socket() -> UdpSocket {
     socket
 }
 
-/// The same bytes as a packet has.
+/// As many bytes as a packet has.
 fn std_ping_pong(one: &UdpSocket, other: &UdpSocket) {
     let mut octets = [7; 4 + AROUND];
     for (from, to) in [(one, other), (other, one)] {
@@ -292,5 +292,5 @@ impl Bare {
     }
 }
 
-/// Bytes from one place for a message to the next: not all on the same lines of the caches.
+/// Bytes from one place for a message to the next: not all on one set of cache lines.
 const PLACE: usize = (1 << 16) + 320;

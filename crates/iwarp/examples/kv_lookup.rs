@@ -45,7 +45,7 @@ fn home(key: &str) -> usize {
     hash as usize % (SLOTS / PROBE) * PROBE
 }
 
-/// What is in a slot.
+/// Key and value of a slot, if it has any.
 fn entry(slot: &[u8]) -> Option<(&[u8], &[u8])> {
     let (key, value) = (usize::from(slot[0]), usize::from(slot[1]));
     (key > 0).then(|| (&slot[2..2 + key], &slot[2 + KEY..2 + KEY + value]))

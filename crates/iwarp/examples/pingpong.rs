@@ -3,7 +3,7 @@
 //! Ping-pong with the verbs themselves: `cargo run --release --example pingpong`
 //!
 //! Two threads, each with a queue pair of its own, throw a message back and forth. The module
-//! `session` does the same with less to write; this shows what happens underneath.
+//! `session` does it with less to write; this shows what happens underneath.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -71,7 +71,7 @@ fn play(device: &Device, addr: SocketAddr) -> Result<Duration, Failure> {
 struct Player {
     qp: QueuePair,
     cq: CompletionQueue,
-    /// What is thrown, then what is caught.
+    /// The message to throw, then the one caught.
     memory: MemoryRegion,
 }
 

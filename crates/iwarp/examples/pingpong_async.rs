@@ -35,7 +35,7 @@ async fn serve(listener: &Listener) -> Result<(), Box<dyn Error>> {
     for _ in 0..ROUNDS {
         let message = next.await?;
         next = session.recv(pool.try_take().ok_or("no block is free")?);
-        // Its block goes back to the pool when it was sent, whoever waits for that.
+        // Its block goes back to the pool when it was sent; no task has to wait for that.
         drop(session.send(message.block));
     }
     session.close().await?;

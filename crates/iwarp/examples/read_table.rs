@@ -65,7 +65,7 @@ fn read(device: &Device, addr: SocketAddr) -> Result<(), Failure> {
     let rows = table.len() / ROW as u64;
     println!("The server has {rows} rows of {ROW} bytes at {:?}.", table.stag());
 
-    // All Reads are under way at the same time, the last row first.
+    // All Reads are under way at once, the last row first.
     let pool = BlockPool::new(&pd, ROW, MOUNTAINS.len())?;
     let mut reads = Vec::new();
     for row in (0..rows).rev() {
@@ -81,7 +81,7 @@ fn read(device: &Device, addr: SocketAddr) -> Result<(), Failure> {
         assert_eq!((name, height), *want);
     }
 
-    // What was not granted cannot be had.
+    // Memory that was not granted cannot be read.
     let block = pool.try_take().ok_or("no block is free")?;
     assert!(session.read(&table, rows * ROW as u64, block).wait().is_err());
     session.close().wait()?;

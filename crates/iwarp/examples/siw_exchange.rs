@@ -20,15 +20,15 @@ use iwarp::{
     TaggedOffset, WcOp, WcStatus,
 };
 
-/// Bytes of the largest message, then of what nobody may touch behind it.
+/// Bytes of the largest message, then with a margin behind it that stays untouched.
 const ROOM: usize = 4 << 20;
 const SIZE: usize = ROOM + 4096;
 const UNTOUCHED: u8 = 0xee;
 /// Of the private data.
 const PRIVATE_SEED: u32 = 0xda7a;
-/// Bytes of a command, of an answer, of what is lent.
+/// Bytes of a command, of an answer, of a description of lent memory.
 const MESSAGE: usize = 16;
-/// What takes longer has failed.
+/// A wait that takes longer has failed.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 const SIZES: [usize; 12] = [1, 2, 3, 5, 64, 1023, 1460, 4096, 65535, 65536, (1 << 20) + 1, ROOM];
@@ -103,10 +103,10 @@ enum Command {
 /// An exchange that is under way.
 struct Exchange {
     end: End,
-    /// What the peer lends.
+    /// Memory that the peer lends.
     stag: Stag,
     to: TaggedOffset,
-    /// Of the last contents: no two operations have the same.
+    /// Of the last contents: no two operations share one.
     seed: u32,
 }
 
@@ -277,9 +277,9 @@ struct End {
     channel: CompletionChannel,
     /// The peer writes and reads it.
     lent: MemoryRegion,
-    /// What this end writes, reads into and sends.
+    /// Memory that this end writes from, reads into and sends.
     own: MemoryRegion,
-    /// Where the next message goes.
+    /// Memory for the next message.
     inbox: MemoryRegion,
     /// Completions of receives that came while another was waited for.
     received: std::cell::Cell<Option<u32>>,

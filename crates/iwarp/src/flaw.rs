@@ -41,7 +41,7 @@ mod planted {
         PLANTED.get() == flaw
     }
 
-    /// Has what this thread does suffer from a defect, until the result is dropped.
+    /// Plants a defect in all that this thread does, until the result is dropped.
     pub fn plant(flaw: Flaw) -> Planted {
         PLANTED.set(flaw);
         Planted(())
@@ -63,7 +63,7 @@ pub(crate) use planted::is;
 #[cfg(feature = "flaws")]
 pub use planted::{Planted, plant};
 
-/// Whether it was planted.
+/// True if it was planted.
 #[cfg(not(feature = "flaws"))]
 #[inline(always)]
 pub(crate) const fn is(_: Flaw) -> bool {

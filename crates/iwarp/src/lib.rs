@@ -10,7 +10,7 @@
 //!   cm       connection manager: bind, listen, resolve, connect, accept, reject, disconnect
 //!   wire     the interface for other protocols under a queue pair (hidden), and a wing for each wire
 //!            that there is: iWARP over TCP, RoCE v2 over UDP (private)
-//!   engine   who moves the bytes, and when (private)
+//!   engine   the threads that move the bytes (private)
 //!   port     the streams of bytes and the datagrams under all that, and what makes them (hidden)
 //! ```
 //!

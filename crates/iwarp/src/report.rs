@@ -18,11 +18,11 @@ use tracing::Event;
 
 pub use self::style::LogFormat;
 
-/// The `tracing` target of the lines that a user must see: why queue pairs could not meet, why a
-/// peer was lost.
+/// The `tracing` target of the lines that a user must see: the reasons for which queue pairs could
+/// not meet, or a peer was lost.
 pub const REPORT: &str = "iwarp::report";
 
-/// The `tracing` target of the lines that say what becomes of connections.
+/// The `tracing` target of the lines on the fate of connections.
 pub const FATE: &str = "iwarp::fate";
 
 /// Time that one line stands for, in the long run.
@@ -35,7 +35,7 @@ pub struct Throttle {
     /// Lines that may pass at once.
     burst: u64,
     period: Duration,
-    /// When the lines that have passed will have been made up for, in nanoseconds.
+    /// The time by which the lines that have passed will be made up for, in nanoseconds.
     made_up: AtomicU64,
     left_out: AtomicU64,
 }
@@ -51,7 +51,8 @@ impl Throttle {
         Self { burst, period, made_up: AtomicU64::new(0), left_out: AtomicU64::new(0) }
     }
 
-    /// Whether a line may be written now, and how many were left out before it, if some were.
+    /// `Some` if a line may be written now, with the number that were left out before it, if some
+    /// were.
     pub fn admit(&self) -> Option<Option<u64>> {
         self.admit_at(iwarp_os::clock::now())
     }
@@ -80,16 +81,16 @@ pub fn line(event: &Event<'_>) -> String {
     text.line()
 }
 
-/// Of what becomes of connections, whoever makes them. A user who asks for it wants all, and busy
-/// servers have many; a flood of strangers is no more than this.
+/// The throttle for lines on the fate of connections of either end. A user who asks for it wants
+/// all, and busy servers have many; a flood of strangers is no more than this.
 pub const fn of_connections() -> Throttle {
     Throttle::paced(1000, Duration::from_millis(10))
 }
 
 /// Writes a line of the level (`WARN`, `INFO`), as [`tracing::event!`] takes it, unless there were
-/// too many from here: `burst N` may come at once, 8 where that is not said. What is more than
-/// information goes to the target [`REPORT`](crate::REPORT). `fate` instead of that is for what
-/// becomes of connections: it goes to [`FATE`], and more may come.
+/// too many from here: `burst N` may come at once, 8 where that is not said. Lines above `INFO` go
+/// to the target [`REPORT`](crate::REPORT). `fate` in place of `burst` is for the fate of
+/// connections: it goes to [`FATE`], and more may come.
 #[macro_export]
 #[doc(hidden)]
 macro_rules! report {

@@ -3,7 +3,7 @@
 //! Setters of public structures whose fields may become more.
 
 /// Chained setters named after their fields, for a structure that is `#[non_exhaustive]`. One
-/// marked `into` takes whatever becomes the field's type.
+/// marked `into` takes any value that converts into the field's type.
 macro_rules! setters {
     () => {};
     (into $field:ident: $type:ty, $($rest:tt)*) => {

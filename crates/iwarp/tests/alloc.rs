@@ -22,7 +22,7 @@ struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 static HARNESS_KNOWN: AtomicBool = AtomicBool::new(false);
-/// While set, whoever allocates says where on standard error.
+/// While set, the next allocation is told on standard error, with its backtrace.
 static TELLING: AtomicBool = AtomicBool::new(false);
 
 thread_local! {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Strangers in great numbers, and descriptors that run out: others get through all the same, and
-//! neither the log nor the CPU is flooded. A process of its own: a flood takes both CPUs, and one test
-//! raises the limit of descriptors.
+//! Strangers in great numbers, and descriptors that run out: others get through nevertheless, and
+//! neither the log nor the CPU is flooded. A process of its own: a flood takes both CPUs, and one
+//! test raises the limit of descriptors.
 
 mod common;
 
@@ -153,7 +153,7 @@ fn during(
                 (clients, longest)
             })
         };
-        // The flood ends, whatever happens.
+        // The flood ends in any case.
         let longest = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| asking().collect()));
         stop.store(true, Ordering::SeqCst);
         (flooding.join().unwrap(), longest.unwrap())
@@ -170,7 +170,7 @@ fn idle_connections_keep_nobody_out() {
     let _alone = alone();
     let server = Server::start(&patient(32), true);
     let addr = server.addr;
-    // Nobody says anything, or the frame does not end.
+    // The strangers say nothing, or their frame does not end.
     for octets in [&b""[..], &request().octets()[..9]] {
         let (made, longest) =
             during(|stop| flood(addr, 500, octets, stop), addr, SOON / 4, &[FLOODED, ELSEWHERE]);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A forked child: what it inherits is dead and harms nobody, and it can begin anew. A
-//! process of its own: a fork finds the locks of other tests' threads held.
+//! A forked child: what it inherits is dead and does no harm, and it can begin anew. A process of
+//! its own: a fork finds the locks of other tests' threads held.
 
 mod common;
 
@@ -709,7 +709,7 @@ fn a_session_in_a_child_is_over() {
     child.succeeded();
 }
 
-/// The child lives on, with its copies of whatever it has open, while the parent's process ends.
+/// The child lives on, with its copies of all that it has open, while the parent's process ends.
 #[test]
 fn the_peer_sees_the_parent_go() {
     let _alone = common::alone();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! No memory: an allocator that refuses the n-th large allocation, or all from then on, for every n
-//! that a scenario gets to. Whatever happens is an error of a call or the end of a connection; the
-//! process goes on, and what is made afterwards works. A process of its own, as the allocator refuses
-//! whoever asks.
+//! that a scenario gets to. Each refusal ends in an error of a call or the end of a connection; the
+//! process goes on, and what is made afterwards works. A process of its own, as the allocator
+//! refuses every caller.
 //!
 //! Small objects are not refused: a program in Rust has none of the reserve that the drop-in
 //! libraries have for them.

@@ -19,7 +19,7 @@ const UNMAPPED: u32 = 65_534;
 struct Held {
     /// For messages.
     what: String,
-    /// Of the socket.
+    /// The socket's inode.
     inode: u64,
     /// The socket's owner, where the system says so.
     user: Option<u32>,
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(name("Num       RefCount Protocol Flags    Type St Inode Path", 4791), None);
     }
 
-    /// The library's are the ones that are looked for.
+    /// The names that are looked for are the library's.
     #[test]
     fn the_library_names_its_shares_so() {
         let source = shell::root().join("crates/iwarp/src/port/share/home.rs");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Commands in a network of their own: nothing on the machine takes their ports, and they take
-//! nobody's. Where the system allows no network namespaces, a command is not started while
-//! somebody holds what it needs.
+//! Commands in a network of their own: no other process takes their ports, and they take no
+//! other's. If the system allows no network namespaces, a command is not started while another
+//! process holds what it needs.
 
 mod holders;
 
@@ -40,7 +40,7 @@ pub(crate) fn built(command: &Command) -> Result<Command> {
 ///
 /// # Errors
 ///
-/// When somebody holds the ports, and a network namespace is not allowed.
+/// When another process holds the ports, and a network namespace is not allowed.
 pub(crate) fn wrap(command: &Command) -> Result<Command> {
     match why_not() {
         None => Ok(wrapped(command)),
@@ -81,7 +81,7 @@ fn wrapped(command: &Command) -> Command {
     shell::in_front(unshare, command)
 }
 
-/// The command in the network of everybody else.
+/// The command in the network of the whole machine.
 fn beside(command: &Command, why: &str, in_the_way: &[String]) -> Result<Command> {
     static SAID: Once = Once::new();
     if !in_the_way.is_empty() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `cargo xtask conformance`: which tests cover which requirement of the RFCs, and of RoCE v2.
+//! `cargo xtask conformance`: the tests that cover each requirement of the RFCs, and of RoCE v2.
 //!
 //! `conformance/requirements.csv` numbers the requirements, `conformance/exceptions.csv` gives
 //! the reason why one has no test, and tests name what they cover in a comment. Together they make

@@ -29,7 +29,7 @@ pub(super) struct Scan {
     pub(super) tests: BTreeSet<String>,
     pub(super) covers: Vec<Cover>,
     pub(super) corners: Vec<(u32, String)>,
-    /// Comments that speak for nothing that runs.
+    /// Comments that speak for no test that runs.
     pub(super) problems: Vec<String>,
 }
 
@@ -56,7 +56,7 @@ fn walk(root: &Path, dir: &Path, scan: &mut Scan) -> Result<()> {
         } else if path.extension().is_some_and(|ext| ext == "rs") {
             rust_file(&relative, &fs::read_to_string(&path)?, scan);
         } else if relative.starts_with("interop") {
-            // Whatever is no text is no script.
+            // A file that is no text is no script.
             if let Ok(text) = fs::read_to_string(&path) {
                 script(&relative, &text, scan);
             }
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn ids_belong_to_the_test_that_follows() {
         let text = "
-            /// What it shows.
+            /// Shows something.
             ///
             /// Covers: A-1, A-2,
             /// B-1.

@@ -21,7 +21,7 @@ pub(super) struct Requirement {
 }
 
 impl Requirement {
-    /// Whether it needs a test, or a reason why there is none.
+    /// True if it needs a test, or a reason why there is none.
     pub(super) fn is_binding(&self) -> bool {
         matches!(self.level.as_str(), "MUST" | "MUST NOT")
     }
@@ -32,12 +32,12 @@ impl Requirement {
 pub(super) struct Exception {
     /// An id, or the beginning of several followed by `*`.
     pub(super) pattern: String,
-    /// Why there is no test.
+    /// The reason why there is no test.
     pub(super) reason: String,
 }
 
 impl Exception {
-    /// Whether it is about this requirement.
+    /// True if it is about this requirement.
     pub(super) fn applies_to(&self, id: &str) -> bool {
         match self.pattern.strip_suffix('*') {
             Some(prefix) => id.starts_with(prefix),

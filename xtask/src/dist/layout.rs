@@ -33,7 +33,7 @@ const PKG_CONFIG: &[(&str, &str, &str, &str)] = &[
 /// The packages of which all files are built.
 pub(super) const PACKAGES: [&str; 3] = ["iwarp-cli", "iwarp-ibverbs", "iwarp-rdmacm"];
 
-/// Completions of a shell: where it looks for those of packages.
+/// Shells, the folders in which they look for completions of packages, and the files' names.
 const COMPLETIONS: &[(&str, &str, &str)] = &[
     ("bash", "share/bash-completion/completions", "iwarp"),
     ("zsh", "share/zsh/vendor-completions", "_iwarp"),

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! The notices of the crates that are linked into what is shipped.
+//!
+//! (Considered: `cargo-about` 0.9. It prints `Copyright (c) <year> <owner>` where it does not recognise
+//! a text or finds none (`curve25519-dalek`, `plotters`), has no COPYRIGHT and NOTICE files, and lists
+//! compilers' plugins that are not linked. A run takes 54 s of CPU time, and building it 160 s and a C
+//! compiler.)
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -34,7 +39,7 @@ pub(super) fn this_platform() -> Result<String> {
 /// then each licence text once.
 pub(super) fn text(packages: &[&str], platform: &str) -> Result<String> {
     let linked = linked(packages, platform)?;
-    // Those of other systems need not be there.
+    // Crates of other systems need not be there.
     let mut metadata = shell::cargo(["metadata", "--format-version", "1", "--locked"]);
     let metadata = shell::output(metadata.args(["--filter-platform", platform]))?;
     let metadata: Value = serde_json::from_str(&metadata)?;

@@ -22,7 +22,7 @@ pub(crate) use product::Product;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Where to put it
+    /// Folder to put it in
     #[arg(long, value_name = "DIRECTORY", default_value = "dist")]
     to: PathBuf,
     /// Only these

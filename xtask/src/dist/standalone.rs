@@ -17,7 +17,7 @@ use crate::shell;
 /// and so is this one: elsewhere none is made.
 const TARGET: &str = "x86_64-unknown-linux-musl";
 
-/// Runs the command where nothing else is, but for what the kernel shows in every container.
+/// Runs the command alone, but for what the kernel shows in every container.
 const ALONE: &str = "mount --rbind /proc \"$0/proc\" && mount --rbind /dev \"$0/dev\" \
     && exec chroot \"$0\" /bin/iwarp demo --size 64KiB";
 

@@ -92,7 +92,7 @@ impl Line {
         Some((now - before) / before * 100.0)
     }
 
-    /// Why the case fails, if it does.
+    /// The reason why the case fails, if it does.
     pub(super) fn problem(&self) -> Option<String> {
         let case = &self.case;
         match (self.before, self.now, self.change()) {

@@ -17,7 +17,7 @@ const MEASURED: &str = "instructions::measured*";
 const FEW: u64 = 200;
 const MANY: u64 = 1_200;
 
-/// Where the worker's thread may come in between, the median of so many is taken.
+/// The median of so many is taken where the worker's thread may come in between.
 const ROUNDS: usize = 5;
 
 /// glibc's `memcpy` would move blocks by `rep movsb`, which callgrind counts byte by byte.

@@ -3,13 +3,13 @@
 //! `cargo xtask instructions`: how many instructions the inner loops take, by callgrind, beside a
 //! table that is checked in. More than 5 % above it fails.
 //!
-//! Times vary too much from run to run to guard 5 %; counts do not vary at all. What they mean
-//! depends on the compiler and the C library, so the table says what it was made with, and
-//! elsewhere the counts are shown but not judged.
+//! Times vary too much from run to run to guard 5 %; counts do not vary at all. Their meaning
+//! depends on the compiler and the C library, so the table names the tools that it was made with,
+//! and elsewhere the counts are shown but not judged.
 //!
 //! gungraun (formerly iai-callgrind) was considered. It wants a runner installed beside the crate,
 //! of the very same version, and compares with the run before, which lies in the target folder and
-//! not in the repository. What is needed of callgrind is one number, so this asks for it directly.
+//! not in the repository. Only one number is needed of callgrind, so this asks for it directly.
 
 mod baseline;
 mod callgrind;

@@ -32,7 +32,7 @@ struct Scene<'a, 'b> {
     directory: &'a Path,
 }
 
-/// Which of the two.
+/// The two ends of a cell.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     Server,
@@ -43,7 +43,7 @@ enum Role {
 ///
 /// # Errors
 ///
-/// Why it is no success.
+/// The reason why it failed.
 pub(crate) fn run(
     guest: &mut Guest<'_>,
     matrix: &Matrix,
@@ -79,7 +79,7 @@ pub(crate) fn run(
 ///
 /// # Errors
 ///
-/// Why siw itself does not manage it.
+/// The reason why siw itself fails.
 pub(crate) fn run_without_us(
     guest: &mut Guest<'_>,
     matrix: &Matrix,

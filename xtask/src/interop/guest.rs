@@ -207,7 +207,7 @@ impl<'a> Guest<'a> {
         read(&self.shared.join("kernel")).trim().to_owned()
     }
 
-    /// Whether it has not died.
+    /// True while it runs.
     pub(crate) fn is_alive(&mut self) -> bool {
         matches!(self.process.0.try_wait(), Ok(None))
     }
@@ -310,7 +310,7 @@ impl<'a> Guest<'a> {
         Ok(of("rx").context("no count")? + of("tx").context("no count")?)
     }
 
-    /// Nothing passes the link any more.
+    /// Cuts the link: no packet passes any more.
     pub(crate) fn cut(&self) -> Result<()> {
         ip(&["-n", &self.site.namespaces[0], "link", "set", "guest", "nomaster"])
     }

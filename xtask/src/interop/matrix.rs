@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `interop/siw-matrix`: the programs, the settings, and which of them meet.
+//! `interop/siw-matrix`: the programs, the settings, and their combinations.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -35,7 +35,7 @@ pub(crate) struct Program {
     pub(crate) limit: u64,
     families: String,
     ways: String,
-    /// Whether the server does not end by itself.
+    /// Set if the server does not end by itself.
     pub(crate) stays: bool,
     pub(crate) server: Commands,
     pub(crate) client: Commands,
@@ -201,7 +201,7 @@ impl Matrix {
         cell.family == '4' && self.short.contains(&self.stem(cell))
     }
 
-    /// Why siw may fail it.
+    /// The reason why siw may fail it.
     pub(crate) fn known(&self, cell: Cell) -> Option<&str> {
         let name = self.name(cell);
         let known = self.known.iter().find(|(part, _)| name.contains(part.as_str()));

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! `cargo xtask interop`: programs here against the same programs on Linux siw, in a guest.
+//!
+//! A cell of the matrix in `interop/siw-matrix` is one program at each end. The test step of this name
+//! runs the short list in a guest that `interop/guest` builds.
 
 mod cell;
 mod guest;
@@ -53,7 +56,7 @@ pub(crate) struct Args {
     /// List the cells and exit
     #[arg(long)]
     list: bool,
-    /// Where captures and output of cells that fail go
+    /// Folder for captures and output of cells that fail
     #[arg(long, value_name = "DIRECTORY", default_value = "target/interop")]
     keep: PathBuf,
     /// Write the results there as JSON, and keep those of other cells with the same versions
@@ -65,7 +68,7 @@ pub(crate) struct Args {
     /// Take the last build as it is
     #[arg(long)]
     no_build: bool,
-    /// Where there is no guest, build the one that takes half a CPU minute
+    /// Build a guest if there is none: the one that takes half a CPU minute
     #[arg(long)]
     quick: bool,
 }
@@ -212,7 +215,7 @@ fn verdict(matrix: &Matrix, lines: &[Line]) -> Result<()> {
     Ok(())
 }
 
-/// Where cells are run: there is at most one guest at a time.
+/// Runs cells, with at most one guest at a time.
 struct Bench<'a> {
     site: &'a Site,
     guest: Option<Guest<'a>>,
@@ -260,7 +263,7 @@ impl Bench<'_> {
         let mut attempt = || -> Result<()> {
             fs::create_dir_all(directory).with_context(|| format!("{}", directory.display()))?;
             if self.guest.as_mut().is_none_or(|guest| guest.boot != boot || !guest.is_alive()) {
-                // The old one goes first: they have the same namespaces.
+                // The old one goes first: they share namespaces.
                 drop(self.guest.take());
                 self.guest = Some(Guest::boot(self.site, &boot)?);
             }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Which module names which.
+//! The graph of modules that name each other.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -39,7 +39,7 @@ impl Graph {
         for (from, module) in self.modules.iter().enumerate() {
             for Named { path, line, .. } in &module.named {
                 let ends = self.follow(from, path, HOPS).unwrap_or_default();
-                // Where it is defined, unless only the way there is above.
+                // The module that defines it, or else the last re-exporter that is above.
                 let above = ends.into_iter().rev().find(|to| places[from] < places[*to]);
                 if let Some(to) = above {
                     let least = first.entry((from, to)).or_insert(*line);
@@ -89,9 +89,9 @@ impl Graph {
             .collect()
     }
 
-    /// Modules each of which comes back to itself by what it and the others name: for each such
-    /// circle the paths, in order. What a module passes on from others does not count, and one
-    /// that has a folder of its own name beside it is one with what is in there.
+    /// Circles of modules that name each other: for each circle the paths, in order. Re-exports do
+    /// not count, and a module that has a folder of its own name beside it is one with the modules
+    /// in there.
     fn circles(&self) -> Vec<Vec<String>> {
         let units: Vec<usize> = (0..self.modules.len()).map(|index| self.unit(index)).collect();
         let mut names: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
@@ -143,7 +143,7 @@ impl Graph {
     }
 
     /// The modules that a path goes through when it is named in `from`: its re-exporters, and last
-    /// the one that defines what it ends in. `None` where it leads out of the crate.
+    /// the one that defines its end. `None` where it leads out of the crate.
     ///
     /// The root is passed by everything that begins with `crate`: it counts where the name is its own.
     fn follow(&self, from: usize, path: &[String], hops: usize) -> Option<Vec<usize>> {
@@ -214,7 +214,7 @@ impl Graph {
         }
     }
 
-    /// Whether the module has that item, or is that item.
+    /// True if the module has that item, or is that item.
     fn defines(&self, module: Option<&usize>, name: &str) -> bool {
         let module = module.map(|index| &self.modules[*index]);
         module
@@ -262,7 +262,7 @@ fn place_of(path: &[String], layers: &[&[&str]]) -> Option<usize> {
     })
 }
 
-/// Whether the file of a module is in the folder that stands beside its parent's file, or that
+/// True if the file of a module is in the folder that stands beside its parent's file, or is that
 /// very file.
 fn is_one_with_folder(parent: &str, child: &str) -> bool {
     let folder = parent.strip_suffix(".rs").unwrap_or(parent);

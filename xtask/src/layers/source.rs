@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The modules of a crate, and what each of them says: its items, what it imports and the paths
-//! that it names.
+//! The modules of a crate, and the contents of each: its items, its imports and the paths that it
+//! names.
 
 use std::collections::{HashMap, HashSet};
 
@@ -145,7 +145,7 @@ impl Reader<'_> {
         self.module.imports.insert(alias, path);
     }
 
-    /// Takes whatever looks like a path within the tokens of a macro.
+    /// Takes everything that looks like a path within the tokens of a macro.
     fn scan(&mut self, tokens: &TokenStream) {
         let mut path: Vec<String> = Vec::new();
         let mut line = 0;
@@ -292,7 +292,7 @@ fn line_of(span: proc_macro2::Span) -> usize {
     span.start().line
 }
 
-/// Whether what has the attribute is compiled for tests only.
+/// True if an item with the attribute is compiled for tests only.
 fn is_for_tests(attribute: &Attribute) -> bool {
     fn needs_test(meta: &Meta) -> bool {
         let Meta::List(list) = meta else { return meta.path().is_ident("test") };

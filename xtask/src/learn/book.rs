@@ -87,7 +87,7 @@ fn style(book: &str) -> Result<()> {
     Ok(())
 }
 
-/// Says whether each output is in a block of the kind that wraps.
+/// True if each output is in a block of the kind that wraps.
 fn outputs_wrap(page: &str) -> bool {
     let lines: Vec<&str> = page.lines().collect();
     lines.windows(2).all(|pair| !pair[1].contains("programs/output/") || pair[0] == "```text")

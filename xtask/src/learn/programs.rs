@@ -42,7 +42,7 @@ impl Way {
         }
     }
 
-    /// Whether the program prints the same each time. On an RNIC the completion of a wrong Write or
+    /// True if the program's output does not vary. On an RNIC the completion of a wrong Write or
     /// Send may come before the peer's Terminate or behind it.
     fn is_certain(self, name: &str) -> bool {
         self != Self::Rnic || name != "wrong"
@@ -151,8 +151,8 @@ pub(super) fn run(write: bool, only: &[String]) -> Result<String> {
             }
             used.insert(path);
             let words = folder("output").join(format!("{name}.words.txt"));
-            // The Rust crate says it to whatever subscriber of `tracing` there is; these programs
-            // have none.
+            // The Rust crate says it to the subscriber of `tracing`, if there is one; these
+            // programs have none.
             if way != Way::Rust
                 && let Ok(text) = fs::read_to_string(&words)
             {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Programs that measure something of the machine for themselves, and end with an error where it
-//! does not let them. Such a run says nothing of the device, so it is repeated once. It is a
-//! property of the program that it may be, and no other program's run is repeated for what it says;
-//! a second refusal counts as any failure.
+//! does not let them. Such a run says nothing of the device, so it is repeated once. Only runs of
+//! programs that are known to measure are repeated; a second refusal counts as any failure.
 
 use std::path::Path;
 
@@ -12,7 +11,7 @@ use std::path::Path;
 pub(crate) enum Measurement {
     /// perftest's, of its clock: before each line of its table it times 200 loops, and ends with an
     /// error if other processes interrupt them too unevenly. That happens on a busy machine now and
-    /// then, and whatever the device.
+    /// then, with any device.
     Clock,
 }
 

@@ -18,8 +18,8 @@ pub(super) enum Which {
     Both,
 }
 
-/// The rows with these devices instead of their own, each once. What one end's device is by itself
-/// is nothing to compare.
+/// The rows with these devices instead of their own, each once. Rows with another device at the
+/// server's end are left out: there is nothing to compare.
 pub(super) fn rows(rows: &[Row], which: Which) -> Vec<Row> {
     let devices: &[Personality] = match which {
         Which::Iwarp => &[Personality::Iwarp],
@@ -55,7 +55,7 @@ pub(super) fn run(runs: &[Run], times: u32, jobs: usize) -> Result<()> {
         for Run { row, place } in runs {
             let place = document::name(*place);
             let Some(verdict) = verdicts.get(&(Key::of(row), place)) else { continue };
-            // Everything but the device's name is the same for both.
+            // Both have everything in common but the device's name.
             let what = Key::of(&row.with_personality(Personality::Roce)).to_string();
             let count = counts.entry((what, place)).or_default();
             let device = row.personality as usize;

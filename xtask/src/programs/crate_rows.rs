@@ -49,8 +49,9 @@ fn ibverbs() -> Vec<Row> {
 }
 
 fn async_rdma() -> Vec<Row> {
-    // The one that is left out asks the kernel for its device, by the program `rdma`. So is what
-    // wants Soft-RoCE's flags with immediate data: the test `imm`, the example `client`.
+    // The one that is left out asks the kernel for its device, by the program `rdma`. Left out,
+    // too: the test `imm` and the example `client`, which want Soft-RoCE's flags with immediate
+    // data.
     let tests = alone("async-rdma-tests --skip context::tests::test1").shows(GOOD);
     let test = |name: &str| alone(&format!("async-rdma-{name}")).shows(GOOD);
     let mut rows = vec![tests.clone(), tests.iwarp()];

@@ -80,7 +80,7 @@ fn fetch(name: &str, version: &str) -> Result<()> {
     shell::output(info.arg(format!("{name}@{version}"))).map(|_| ())
 }
 
-/// Where cargo keeps the source of a crate.
+/// The folder in which cargo keeps the source of a crate.
 fn stored(name: &str, version: &str) -> Result<PathBuf> {
     let home = env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(env::home_dir()?.join(".cargo"))).context("no home")?;

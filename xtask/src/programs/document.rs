@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `docs/programs.md`: what was run and what came of it; also the record that later runs are held
-//! to.
+//! `docs/programs.md`: the programs that were run, and the results; also the record that later runs
+//! are held to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
@@ -59,7 +59,7 @@ impl Verdict {
         }
     }
 
-    /// Whether that is what the row is for.
+    /// True if that is what the row is for.
     pub(crate) fn is_good(&self) -> bool {
         !matches!(self, Self::Fails)
     }
@@ -104,7 +104,7 @@ pub(crate) fn device(own: Personality, servers: Option<Personality>, sysfs: bool
     device
 }
 
-/// Client and server, or just the former where the latter is the same without the address.
+/// Client and server, or just the former where the latter is that without the address.
 fn commands(row: &Row) -> String {
     let commands = commands_alone(row);
     match row.expect {

@@ -16,7 +16,7 @@ use super::table::{Expect, Loss, Place, Row};
 /// The time that a program may take to say no.
 const AT_ONCE: Duration = Duration::from_secs(8);
 
-/// Lines of what a program says that are shown where it fails: so many of its first, and of its
+/// Lines of a program's output that are shown where it fails: so many of its first, and of its
 /// last.
 const SHOWN: usize = 25;
 
@@ -24,7 +24,7 @@ const SHOWN: usize = 25;
 ///
 /// # Errors
 ///
-/// Why it does not work, with what the programs said.
+/// The reason why it does not work, with what the programs said.
 pub(crate) fn run(lane: &Lane, row: &Row, place: Place) -> Result<()> {
     let (server_says, client_says) =
         (lane.directory().join("server.txt"), lane.directory().join("client.txt"));

@@ -30,7 +30,7 @@ pub(crate) struct Lab {
     pub(crate) lanes: Vec<Lane>,
 }
 
-/// Two hosts with a network of MTU 1500 between them. What runs in one lane knows nothing of the
+/// Two hosts with a network of MTU 1500 between them. Programs in one lane know nothing of the
 /// others: ports never collide.
 pub(crate) struct Lane {
     hosts: [Host; 2],
@@ -97,7 +97,7 @@ impl Lab {
                 namespace: format!("iwarp-{}-{number}{host}", std::process::id()),
                 address: format!("10.77.{number}.{}", if host == "a" { 1 } else { 2 }),
             });
-            // Into the list first, so that it goes whatever happens.
+            // Into the list first, so that it is removed in any case.
             lab.lanes.push(Lane { hosts, prefix: prefix.clone(), directory });
             lab.lanes[number].make_hosts()?;
         }
@@ -208,7 +208,7 @@ impl Lane {
         ip(&["-n", &server.namespace, "link", "set", "eth0", state])
     }
 
-    /// Ends whatever still runs on the hosts: some programs detach themselves.
+    /// Ends all that still runs on the hosts: some programs detach themselves.
     pub(crate) fn sweep(&self) {
         for host in &self.hosts {
             kill_all_in(&host.namespace);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A program that was started: what can be waited for, and its end.
+//! A program that was started: its readiness, its work and its end can be waited for.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 const AT_WORK: u64 = 50_000_000;
 /// RoCE v2's UDP port.
 pub(super) const ROCE: u16 = 4791;
-/// The interval at which it is looked whether something is so.
+/// The interval between two looks while waiting.
 pub(crate) const LOOK: Duration = Duration::from_millis(4);
 
 /// A program, with all that it started; killed when this goes.
@@ -79,7 +79,7 @@ impl Process {
         Path::new("/proc").join(self.0.id().to_string())
     }
 
-    /// Whether it is on its host: at first it is where this program is.
+    /// True if it is on its host: at first it is in this program's network.
     pub(crate) fn has_arrived(&self) -> bool {
         fs::read_link(self.proc().join("ns/net")).ok() != fs::read_link("/proc/self/ns/net").ok()
     }

@@ -74,7 +74,7 @@ const LATER: &[&str] = &[
 pub(crate) struct Args {
     /// Run only these: test_qp, test_qp.QPTest, test_qp.QPTest.test_create_rc_qp, ...
     tests: Vec<String>,
-    /// What the device says it is
+    /// The kind of device that it says it is
     #[arg(long, default_value = "roce", value_parser = ["iwarp", "roce"])]
     personality: String,
     /// Take the last build as it is
@@ -113,8 +113,8 @@ enum Outcome {
     Failed(String),
 }
 
-/// Huge pages of the system for some tests, which skip without; given back at the end. A machine that
-/// lets nobody set their number has those it has.
+/// Huge pages of the system for some tests, which skip without; given back at the end. A machine that does
+/// not let their number be set keeps those it has.
 struct HugePages {
     before: Option<String>,
 }

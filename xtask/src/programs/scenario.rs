@@ -47,7 +47,7 @@ pub(crate) struct Scenario {
     pub(crate) files: &'static [(&'static str, &'static str)],
     /// The kind that the device says it is.
     pub(crate) personality: Personality,
-    /// Whether a program looks into /sys or /dev.
+    /// Set if a program looks into /sys or /dev.
     pub(crate) sysfs: bool,
     /// The places where it runs.
     pub(crate) places: &'static [Place],
@@ -60,9 +60,9 @@ pub(crate) struct Scenario {
     pub(crate) sources: &'static [&'static Source],
     /// Seconds that are too many for it.
     pub(crate) limit: u64,
-    /// Whether `cargo xtask test` runs it; else it takes `--all`, or `--only`.
+    /// Set if `cargo xtask test` runs it; else it takes `--all`, or `--only`.
     pub(crate) always: bool,
-    /// Why it does not work, where it does not.
+    /// The reason why it does not work, where it does not.
     pub(crate) cause: Option<&'static str>,
 }
 
@@ -115,7 +115,7 @@ impl Scenario {
         Self { cause: Some(cause), ..self }
     }
 
-    /// Whether `--only` with this text means it.
+    /// True if `--only` with this text means it.
     fn is_named(&self, text: &str) -> bool {
         self.group == text || self.what.contains(text)
     }
@@ -135,14 +135,14 @@ pub(crate) fn all() -> Vec<Scenario> {
     .concat()
 }
 
-/// Which are to be run.
+/// The scenarios that are to be run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Choice<'a> {
-    /// Those that `cargo xtask test` runs.
+    /// The ones that `cargo xtask test` runs.
     Always,
     /// Every one.
     All,
-    /// Those with one of these texts in their group or description.
+    /// The ones with one of these texts in their group or description.
     Only(&'a [String]),
 }
 
@@ -309,8 +309,8 @@ fn empty(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Puts a package of PyPI, and what it depends on, where everybody can read it. What was downloaded
-/// once is kept beside other things that were built.
+/// Puts a package of PyPI, and what it depends on, where everybody can read it. A download is kept
+/// beside other things that were built.
 fn install(wheel: &str, bin: &Path) -> Result<()> {
     let kept = wheel_folder(wheel, &shell::target_dir().join("wheels"));
     if !kept.join("complete").exists() {

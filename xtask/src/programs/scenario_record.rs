@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The part of `docs/programs.md` with scenarios, and what it records.
+//! The part of `docs/programs.md` with scenarios, and its records.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -38,12 +38,12 @@ pub(crate) struct Record {
 pub(crate) type Records = BTreeMap<(Key, &'static str), Record>;
 
 impl Record {
-    /// Of what a script printed that succeeded.
+    /// The record of a script that succeeded, from what it printed.
     pub(crate) fn works(said: &str) -> Self {
         Self { works: true, ..Self::fails(said) }
     }
 
-    /// Of what a script printed that failed.
+    /// The record of a script that failed, from what it printed.
     pub(crate) fn fails(said: &str) -> Self {
         let lines = |prefix: &str| {
             let found = said.lines().filter_map(|line| line.strip_prefix(prefix));

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use crate::packages::Tool;
 use crate::shell;
 
-/// A source package, and what is built of it.
+/// A source package, and the parts of it that are built.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Source {
     /// Its name.
@@ -26,8 +26,7 @@ pub(crate) struct Source {
     pub(crate) kept: &'static [&'static str],
 }
 
-/// The tools that unpack and build all of them; those that one of them needs more, its scenarios
-/// name.
+/// The tools that unpack and build all of them; a scenario names the further tools of its packages.
 pub(crate) const TOOLS: &[Tool] = &[
     Tool { program: "dpkg-source", package: "dpkg-dev", steps: &[] },
     Tool { program: "cc", package: "gcc", steps: &[] },
@@ -104,7 +103,7 @@ fn build(source: &Source, work: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Where this machine has Debian's packages from.
+/// The archive from which this machine has Debian's packages.
 fn archive() -> Result<String> {
     let mut targets = shell::program("apt-get");
     targets.args(["indextargets", "--format", "$(REPO_URI)", "Label: Debian"]);

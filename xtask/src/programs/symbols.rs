@@ -34,7 +34,7 @@ pub(crate) struct Symbol {
     pub(crate) version: String,
     /// Packages that import it.
     pub(crate) users: Vec<&'static str>,
-    /// Whether it does what it says.
+    /// Set if it does what it says.
     pub(crate) served: bool,
 }
 

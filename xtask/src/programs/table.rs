@@ -26,13 +26,13 @@ pub(crate) struct Row {
     pub(crate) personality: Personality,
     /// The kind that the server's device says it is, where that is another.
     pub(crate) server_personality: Option<Personality>,
-    /// Whether the program looks into /sys or /dev.
+    /// Set if the program looks into /sys or /dev.
     pub(crate) sysfs: bool,
     /// The places where it runs.
     pub(crate) places: &'static [Place],
     /// The result that it must have.
     pub(crate) expect: Expect,
-    /// Whether the server goes on when its client is done.
+    /// Set if the server goes on when its client is done.
     pub(crate) server_stays: bool,
     /// Seconds that are too many for it.
     pub(crate) limit: u64,
@@ -282,7 +282,7 @@ fn qperf() -> Vec<Row> {
 
 fn fio() -> Vec<Row> {
     let job = "--name=job --ioengine=rdma --port=18765 --bs=64k --size=8m --minimal";
-    // The server says `read`, whatever the verb of the client; receiving is what servers do.
+    // The server says `read`, for any verb of the client; receiving is what servers do.
     let server = format!("fio {job} --rw=read --iodepth=16");
     let client = |verb| format!("fio {job} --rw=write --hostname=SERVER --verb={verb} --iodepth=1");
     let row = |verb| pair(&server, &client(verb), 18765);

@@ -2,10 +2,10 @@
 
 //! `cargo xtask recipe`: docs/ci.md and the other pages, as their readers would follow them.
 //!
-//! The shell blocks of docs/ci.md run in their order, in a directory that has what the page says, as
-//! a user without rights; then `docs/ci/thousand.sh` does what its head says. Those of the other
-//! pages run there too, or in the sources. A block that cannot (it needs two hosts, or an hour)
-//! begins with ```` ```sh no-test ````.
+//! The shell blocks of docs/ci.md run in their order, in a directory that has what the page says, as a user
+//! without rights; then `docs/ci/thousand.sh` does what its head says. The blocks of the other pages run
+//! there too, or in the sources. A block that cannot (it needs two hosts, or an hour) begins with
+//! ```` ```sh no-test ````.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -81,12 +81,13 @@ fn follow(args: &Args) -> Result<String> {
     ))
 }
 
-/// Where the blocks of a page run.
+/// The place in which the blocks of a page run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Where {
-    /// In the sources, as whoever runs this.
+    /// In the sources, as the user who runs this.
     Sources,
-    /// Where the package is unpacked, which stands for `/usr/lib/iwarp`, beside [`PROGRAM`].
+    /// In the folder of the unpacked package, which stands for `/usr/lib/iwarp`, beside
+    /// [`PROGRAM`].
     Installed,
     /// They are followed above.
     Recipe,

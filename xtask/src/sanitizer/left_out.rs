@@ -69,7 +69,7 @@ const TESTS: &[(&str, &[Sanitizer], &str)] = &[
     ),
 ];
 
-/// Whether a part of a package's tests says something under `sanitizer`. (Models are in folders of
+/// True if a part of a package's tests says something under `sanitizer`. (Models are in folders of
 /// their own, as they switch stacks themselves, which no sanitizer can follow.)
 pub(super) fn runs(sanitizer: Sanitizer, package: &str, part: &str) -> bool {
     let is_due = |under: &[Sanitizer]| under.contains(&sanitizer);
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn what_is_left_out_exists() {
-        // Those that a macro makes of a scenario's name included.
+        // Functions that a macro makes of a scenario's name included.
         let functions = found("fn [a-z_0-9]+\\(|^    [a-z_0-9]+ = \"[a-z-]+\",$");
         let names = PARTS.iter().map(|(name, ..)| name);
         for name in names.chain(ONLY.iter().flat_map(|(_, parts, ..)| *parts)) {

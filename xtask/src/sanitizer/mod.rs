@@ -52,7 +52,7 @@ impl Sanitizer {
     }
 }
 
-/// Those of [`CRATES`] that exist by now.
+/// The members of [`CRATES`] that exist by now.
 pub(crate) fn subjects() -> Vec<&'static str> {
     let exists = |name: &&&str| {
         let source = shell::root().join("crates").join(name).join("src/lib.rs");
@@ -107,7 +107,7 @@ fn parts(sanitizer: Sanitizer, crates: &[&str]) -> Result<Vec<Part>> {
     Ok(parts)
 }
 
-/// Where a package's tests are that share a binary, which is called `it`.
+/// The folder of a package's tests that share a binary, which is called `it`.
 const MODULES: &str = "tests/it";
 
 impl Part {

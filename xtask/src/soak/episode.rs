@@ -21,10 +21,11 @@ use crate::programs::lab::{Lane, Side};
 use crate::programs::process::Process;
 use crate::programs::table::{Personality, Place};
 
-/// The time that no process exceeds, under whatever load and weather; `traffic` itself gives up
-/// after a minute without progress.
+/// The time that no process exceeds, under any load and weather; `traffic` itself gives up after a
+/// minute without progress.
 const LIMIT: Duration = Duration::from_secs(150);
-/// When an end has noticed that the other is gone, including `IWARP_USER_TIMEOUT_MS`.
+/// The time within which an end has noticed that the other is gone, including
+/// `IWARP_USER_TIMEOUT_MS`.
 const NOTICED: Duration = Duration::from_secs(60);
 /// Lines that a process has no reason to exceed.
 const CHATTER: usize = 400;
@@ -126,7 +127,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Whether the fault ends the connection at once or not at all.
+    /// True if the fault ends the connection at once or not at all.
     fn ends_soon(&self, episode: &Episode) -> bool {
         matches!(episode.fault, Fault::Lost | Fault::Reset(_) | Fault::Kill(_))
     }
@@ -181,7 +182,7 @@ impl Stage<'_> {
         text.split_whitespace().map(|word| word.replace("SERVER", server)).collect()
     }
 
-    /// Whether a process ended as it may.
+    /// Judges how a process ended, and counts what it moved.
     fn judge(
         &self,
         episode: &Episode,
@@ -222,7 +223,7 @@ fn name(side: Side) -> &'static str {
     }
 }
 
-/// Whether a process said something that no fault explains.
+/// Reports output of a process that no fault explains.
 fn judge_text(player: &Player, outcome: &mut Outcome) {
     let text = text_of(&player.output);
     if let Some(line) = traffic::suspicious(&text) {
@@ -244,7 +245,7 @@ fn text_of(output: &Path) -> String {
     String::from_utf8_lossy(&fs::read(output).unwrap_or_default()).into_owned()
 }
 
-/// Where the threads of a process that does not end are.
+/// The state of the threads of a process that does not end.
 fn state_of(pid: u32) -> String {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let read = |path: PathBuf| fs::read_to_string(path).unwrap_or_default().trim().to_owned();

@@ -24,9 +24,9 @@ pub(super) enum Fault {
     None,
     /// Packets are lost, late, doubled, out of order, or damaged so that TCP sees it.
     Weather(Vec<(&'static str, u64)>),
-    /// Nothing passes for a while that TCP and the connections survive.
+    /// No packet passes for a while, which TCP and the connections survive.
     Cut(Duration),
-    /// Nothing passes any more.
+    /// No packet passes any more.
     Lost,
     /// So many packets become resets.
     Reset(u64),
@@ -124,7 +124,7 @@ impl Fault {
         }
     }
 
-    /// Does what is done at once, and mends it when its time has come, or all have ended.
+    /// Causes the fault, and mends it when its time has come, or all have ended.
     pub(super) fn strike(
         &self,
         wire: &Wire,

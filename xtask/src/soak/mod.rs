@@ -5,8 +5,9 @@
 //!
 //! Lane 0 is calm: clients and servers that live as long as the soak, beside everybody else's load.
 //! In each of the others episode follows episode (`plan.rs`): a pair of programs (`traffic.rs`) and
-//! something bad that happens to them (`faults.rs`), over a network of our own (`wire.rs`). What a
-//! fault does not explain is an error, and so is what long-lived processes do not give back.
+//! something bad that happens to them (`faults.rs`), over a network of our own (`wire.rs`).
+//! Anything that a fault does not explain is an error, and so is anything that long-lived processes
+//! do not give back.
 
 mod episode;
 mod faults;
@@ -42,10 +43,10 @@ use wire::Wire;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// How long
+    /// Time that it takes
     #[arg(long, default_value_t = 2.0)]
     minutes: f64,
-    /// What everything is drawn from [default: the time]
+    /// Seed of everything that is drawn [default: the time]
     #[arg(long, value_parser = parse_seed)]
     seed: Option<u64>,
     /// Lanes with faults, each with one episode at a time

@@ -39,7 +39,7 @@ impl Dice {
     }
 }
 
-/// A server and a client, and what is done to them.
+/// A server and a client, and the fault that hits them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Episode {
     /// Of its lane, from 0.
@@ -65,7 +65,7 @@ pub(super) fn episodes(seed: u64, lane: usize) -> impl Iterator<Item = Episode> 
 
 fn draw(dice: &mut Dice, number: u64) -> Episode {
     let traffic = match dice.between(1, 100) {
-        // Those that verify everything come most often.
+        // Traffic that verifies everything comes most often.
         1..=35 => Traffic::Resident { threads: dice.between(1, 4), rounds: rounds(dice) },
         36..=55 => Traffic::Own { threads: dice.between(1, 4), rounds: rounds(dice) },
         56..=61 => Traffic::Crowd { files: dice.between(24, 64), threads: dice.between(20, 40) },
@@ -83,8 +83,8 @@ fn draw(dice: &mut Dice, number: u64) -> Episode {
     // Some strike while the connection is being made, the others before all is done.
     let most = if dice.of_a_hundred(25) { 100 } else { traffic.lasts_ms() };
     let after = match fault {
-        // Whether a peer has atomics is asked in its first frame, and after 3 s without one they
-        // complete in error (ARCHITECTURE.md): who is stopped for longer has sent it before.
+        // A peer's first frame tells that it has atomics, and after 3 s without one they complete
+        // in error (`rdmap/hello.rs`): a process that is stopped for longer has sent it before.
         Fault::Stop(_, time) if time > Duration::from_secs(2) => Duration::from_secs(1),
         _ => Duration::from_millis(dice.between(0, most)),
     };

@@ -108,7 +108,7 @@ impl Resident {
         Arc::clone(&self.watch)
     }
 
-    /// Waits until it holds no more than it needs to: the same for some looks.
+    /// Waits until it holds no more than it needs to, unchanged for some looks.
     pub(super) fn settle(&self, limit: Duration) {
         let deadline = Instant::now() + limit;
         let want = self.watch().warm;

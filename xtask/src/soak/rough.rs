@@ -63,7 +63,7 @@ pub(super) fn run(seed: u64, percent: u64, length: Duration) -> Result<String> {
         over.store(true, Ordering::Relaxed);
     });
     for client in &mut clients {
-        // The client comes to its end in the same weather.
+        // The client comes to its end in this weather, too.
         if let Err(error) = client.finish(SOON) {
             table.problems.push(format!("{error:#}"));
         }

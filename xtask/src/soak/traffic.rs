@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The programs of a soak: what they are called with, and what they say.
+//! The programs of a soak: their command lines, and their output.
 
 use super::faults::Fault;
 use crate::programs::clock::Measurement;
@@ -170,7 +170,7 @@ impl Traffic {
         }
     }
 
-    /// When it is over at the earliest, more or less.
+    /// The least time that it takes, more or less.
     pub(super) fn lasts_ms(&self) -> u64 {
         match self {
             Self::Resident { rounds, .. } | Self::Own { rounds, .. } => rounds.div_ceil(2),
@@ -189,9 +189,9 @@ impl Traffic {
         }
     }
 
-    /// Whether there is something to learn from it: other people's programs check nothing of what
-    /// they tell each other by TCP beside their RDMA connection, and wait there for ever; and the
-    /// resident server stays.
+    /// True if there is something to learn from the fault: other people's programs check nothing of
+    /// what they tell each other by TCP beside their RDMA connection, and wait there for ever; and
+    /// the resident server stays.
     pub(super) fn bears(&self, fault: &Fault) -> bool {
         match self {
             Self::Resident { .. } => *fault != Fault::Kill(Side::Server),
@@ -234,7 +234,7 @@ impl Traffic {
         }
     }
 
-    /// Whether its server ends with the client.
+    /// True if its server ends with the client.
     pub(super) fn server_ends(&self) -> bool {
         matches!(self, Self::Program(_))
     }

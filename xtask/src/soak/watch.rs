@@ -24,7 +24,7 @@ pub(super) struct Watch {
     start: Instant,
     pid: u32,
     pub(super) samples: Vec<Sample>,
-    /// When it was idle for the first time, after some connections; `None` where it never is.
+    /// Its sample when it was first idle, after some connections; `None` where it never is.
     pub(super) warm: Option<Sample>,
 }
 
@@ -60,7 +60,7 @@ impl Watch {
         }
     }
 
-    /// Whether the last samples hold the same.
+    /// True if the last samples agree in files and threads.
     pub(super) fn is_settled(&self) -> bool {
         let Some(last) = self.samples.last_chunk::<4>() else { return false };
         last.iter().all(|one| (one.files, one.threads) == (last[0].files, last[0].threads))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The network between the two hosts of a lane: `c/wire.c`, told what the weather is.
+//! The network between the two hosts of a lane: `c/wire.c`, which is told the weather.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -43,7 +43,7 @@ impl Wire {
         writeln!(input, "{what} {number}").context("the wire is gone")
     }
 
-    /// Everything passes again.
+    /// Lets everything pass again.
     pub(super) fn clear(&self) -> Result<()> {
         self.set("clear", 0)
     }

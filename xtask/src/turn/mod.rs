@@ -76,7 +76,7 @@ impl Turn {
         self.reasons.get(step).map(String::as_str)
     }
 
-    /// Enters a step that has passed; returns why not, where that is so. Runs of the whole gate are
+    /// Enters a step that has passed, or returns the reason why not. Runs of the whole gate are
     /// counted, and not those of single steps.
     pub(crate) fn passed(
         &mut self,

@@ -68,7 +68,7 @@ pub(crate) fn step() -> &'static str {
 ///
 /// # Errors
 ///
-/// Why their failure stands.
+/// The reason why their failure stands.
 pub(crate) fn forgive<T: fmt::Display>(
     step: &'static str,
     tests: &[T],
@@ -123,8 +123,8 @@ fn note(
     record.write(path)
 }
 
-/// A run writes the record unless it is one of continuous integration, which sets CI: that has
-/// nobody to commit the file.
+/// A run writes the record unless it is one of continuous integration, which sets CI: that does not
+/// commit the file.
 pub(crate) fn may_write() -> bool {
     std::env::var_os("CI").is_none_or(|value| value.is_empty())
 }

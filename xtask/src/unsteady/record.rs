@@ -22,7 +22,7 @@ pub(crate) struct Row {
     pub(crate) test: String,
     /// The number of failures since it was last mended.
     pub(crate) failed: u32,
-    /// When it last failed, as year-month-day; empty if nobody knows.
+    /// When it last failed, as year-month-day; empty if that is not known.
     pub(crate) last: String,
     /// The cause, as far as it is known.
     pub(crate) known: String,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! libibverbs.so.1: the exported symbols, the allocator, and nothing else. What they do is in the crate
-//! `iwarp-capi`; which there are, and with which versions, is in `exports.txt`.
+//! libibverbs.so.1: the exported symbols, the allocator, and nothing else. Their code is in the
+//! crate `iwarp-capi`; `exports.txt` lists them with their versions.
 //!
 //! Only the shared library is of use. To call these functions from Rust there is the crate `iwarp`.
 

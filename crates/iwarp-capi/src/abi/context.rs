@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Devices, contexts and their function pointers; what is asked of a device.
+//! Devices, contexts and their function pointers; the attributes of a device.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -17,8 +17,8 @@ pub struct ibv_device {
     pub ibdev_path: [c_char; 256],
 }
 
-/// Functions of a context that programs call through inline functions. Those whose name begins
-/// with `_compat` are never called that way.
+/// Functions of a context that programs call through inline functions. A field whose name begins
+/// with `_compat` is never called that way.
 #[repr(C)]
 pub struct ibv_context_ops {
     pub _compat_query_device: Op,

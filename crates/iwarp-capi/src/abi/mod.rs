@@ -8,8 +8,7 @@
 //!
 //! Fields that change while the program can see the object are atomics where several of its threads
 //! may have the library change them at a time, and [`Cell`](std::cell::Cell)s where verbs leave it
-//! to the program that they do not. Nothing else is published by these numbers, so relaxed accesses
-//! do.
+//! to the program that they do not. These numbers publish nothing else, so relaxed accesses do.
 
 #![allow(non_camel_case_types, reason = "these are the names of the C header")]
 #![allow(missing_docs, reason = "the fields are those of the header and mean what it says")]

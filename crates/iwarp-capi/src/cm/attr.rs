@@ -21,12 +21,11 @@ use crate::verbs::modify;
 const REMOTE_WRITE: c_uint = 1 << 1;
 /// `IBV_ACCESS_REMOTE_READ`
 const REMOTE_READ: c_uint = 1 << 2;
-/// `IBV_MTU_1024`: what an Ethernet frame has room for.
+/// `IBV_MTU_1024`: the largest that fits into an Ethernet frame.
 pub(super) const PATH_MTU: c_uint = 3;
 
-/// `rdma_init_qp_attr`: what `ibv_modify_qp` is to be called with on the way to
-/// `attr.qp_state`. The number of the peer's queue pair is 0, which none has: the connection
-/// comes from the id.
+/// `rdma_init_qp_attr`: the arguments of `ibv_modify_qp` on the way to `attr.qp_state`. The number
+/// of the peer's queue pair is 0, which none has: the connection comes from the id.
 pub extern "C" fn rdma_init_qp_attr(
     id: *mut rdma_cm_id,
     attr: Option<&mut ibv_qp_attr>,
@@ -93,7 +92,7 @@ fn values(id: &CmId, attr: &mut ibv_qp_attr, depths: (u8, u8)) -> Result<u32, Er
     let target = attr.qp_state;
     *attr = ibv_qp_attr { qp_state: target, ..ibv_qp_attr::default() };
     Ok(match target {
-        // Whatever the step, the kernel says this of datagrams.
+        // The kernel says this of datagrams at every step.
         _ if id.has_datagrams() => {
             (attr.port_num, attr.qkey) = (device::PORT, UDP_QKEY);
             IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY
@@ -131,7 +130,7 @@ fn of_packets(
     Ok(match target {
         IBV_QPS_INIT => {
             attr.port_num = device::PORT;
-            // The numbers are the same.
+            // `Access` has the header's numbers.
             attr.qp_access_flags = known.access.bits();
             modify::OF_INIT
         }
@@ -156,7 +155,7 @@ fn of_packets(
 /// Some 4 s: 4.096 µs times 2^20.
 const DEFAULT_TIMEOUT: u8 = 20;
 
-/// A way, as programs have it that make address handles.
+/// An address vector as the attributes of an address handle.
 pub(super) fn handle_attr(id: &CmId, way: &AddressVector) -> ibv_ah_attr {
     let grh = ibv_global_route {
         dgid: ibv_gid { raw: Gid::raw_of(way.destination) },
@@ -168,7 +167,7 @@ pub(super) fn handle_attr(id: &CmId, way: &AddressVector) -> ibv_ah_attr {
     ibv_ah_attr { grh, is_global: 1, port_num: device::PORT, ..ibv_ah_attr::default() }
 }
 
-/// The hop limit of packets where nobody says it.
+/// The default hop limit of packets.
 const HOP_LIMIT: u8 = 64;
 
 /// The way to the peer, as RoCE has it.

@@ -21,11 +21,11 @@ use crate::guard::{self, Errno};
 use crate::refuse::{decline, refuse};
 use crate::verbs::tell_of_heir;
 
-/// A channel as the program has it, and what is ours behind it.
+/// A channel as the program has it, and the library's part behind it.
 ///
-/// Programs destroy channels in whose wait another thread sits (rping does, when it ends). A
-/// thread that may be cancelled can hold on to nothing, so this memory is never given back: it
-/// becomes another channel, and a thread that waits knows by the serial number.
+/// Programs destroy channels on which another thread waits (rping does, when it ends). A thread
+/// that may be cancelled can hold on to nothing, so this memory is never given back: it becomes
+/// another channel, and a thread that waits knows by the serial number.
 #[repr(C)]
 pub struct CmChannel {
     abi: rdma_event_channel,
@@ -137,8 +137,8 @@ impl CmChannel {
         }
     }
 
-    /// Forgets an id that is being destroyed, or reports elsewhere from now on. Nothing happens where a
-    /// forked child ends what it has not used.
+    /// Forgets an id that is being destroyed, or reports elsewhere from now on. Does nothing in a
+    /// forked child that has not used the channel.
     ///
     /// # Safety
     ///
@@ -201,7 +201,7 @@ impl CmChannel {
     pub(super) unsafe fn destroy(channel: *mut rdma_event_channel) {
         // SAFETY: the caller's promise.
         let Some(this) = (unsafe { channel.cast::<Self>().as_ref() }) else { return };
-        // Nothing happens in a forked child that has not used it: it is the parent's.
+        // A forked child that has not used it does nothing: it is the parent's.
         let Some(live) = this.live.get() else { return };
         this.destroyer.store(this_thread(), Ordering::SeqCst);
         let live = lock(live).take();
@@ -236,7 +236,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[repr(C)]
 pub(super) struct CmEvent {
     pub(super) abi: rdma_cm_event,
-    /// Whose destruction waits for the acknowledgement.
+    /// The id, whose destruction waits for the acknowledgement.
     pub(super) owner: Arc<Shared>,
     /// The bytes to which `abi.param` points.
     pub(super) private_data: Box<[u8]>,
@@ -296,11 +296,11 @@ pub(super) fn wait(channel: *mut rdma_event_channel) -> *mut rdma_cm_event {
 
 enum Next {
     Event(*mut rdma_cm_event),
-    /// Nothing there, and the descriptor to wait on.
+    /// No event, and the descriptor to wait on.
     Wait(RawFd),
 }
 
-/// Nothing ever happens on it.
+/// No descriptor: `poll` never reports it.
 const NEVER: RawFd = -1;
 
 fn next(channel: *mut rdma_event_channel, serial: &mut Option<u64>) -> Result<Next, Errno> {
@@ -364,8 +364,8 @@ pub(super) enum Step {
     Failed,
 }
 
-/// Waits for the next event of a synchronous id, when that of its last step is acknowledged. A
-/// cancellation point: nothing here waits for its `Drop`.
+/// Acknowledges the event of a synchronous id's last step, and waits for the next. A cancellation
+/// point: nothing here waits for its `Drop`.
 pub(super) fn wait_for_step(id: *mut rdma_cm_id) -> Step {
     let channel = guard::call(|| {
         // SAFETY: the program's id.

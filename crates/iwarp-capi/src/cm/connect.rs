@@ -32,9 +32,9 @@ impl Carrier {
     }
 }
 
-/// Which queue pair the connection of `id` is to use: its own, or that of which the program gave
-/// the number. None where that is none of this device's, as the program only wants to exchange
-/// private data and to learn of the end.
+/// The queue pair for the connection of `id`: its own, or that of which the program gave the
+/// number. `None` if that is not of this device: the program only wants to exchange private data
+/// and to learn of the end.
 fn queue(id: &CmId) -> Option<&Qp> {
     let own = id.qp.get();
     let qp = if own.is_null() { qp::by_number(id.state().qp_num)? } else { own };
@@ -100,7 +100,7 @@ fn check(id: &CmId, param: Option<&rdma_conn_param>) -> Result<(), Errno> {
 }
 
 impl CmId {
-    /// The bytes of the program that are for the peer's.
+    /// Takes the private data for the peer.
     fn take_private_data(&self, param: Option<&rdma_conn_param>) -> Vec<u8> {
         let mut octets = std::mem::take(&mut self.state().connect_data);
         if let Some(param) = param
@@ -114,12 +114,12 @@ impl CmId {
     }
 }
 
-/// An `rnr_retry_count` that sets no limit, as librdmacm's is where the program says nothing.
+/// An `rnr_retry_count` that sets no limit: librdmacm's default.
 pub(super) const WITHOUT_END: u8 = 7;
 
-/// The number of times that the peer sends again. Programs that clear the structure and set nothing
-/// say 0 without knowing: their receives come in time on cards, and here, where a thread may wait
-/// for a CPU, later.
+/// The RNR retry count for the peer. Programs that clear the structure and set nothing say 0
+/// without knowing: their receives come in time on cards, and here, where a thread may wait for a
+/// CPU, later.
 fn rnr_retry(param: Option<&rdma_conn_param>) -> u8 {
     match param.map(|param| param.rnr_retry_count) {
         Some(0) if device::is_strict() => 0,
@@ -300,8 +300,8 @@ pub extern "C-unwind" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
                 return Err(refuse!(EINVAL, "the id has datagrams, and no connection to end"));
             }
             ConnectionState::Connected => id.id.disconnect(),
-            // The program knows that already, and no event follows. What was posted may have outlived
-            // the connection, and is flushed.
+            // The program knows that already, and no event follows. Requests may have outlived the
+            // connection, and are flushed.
             ConnectionState::Over => {
                 id.id.disconnect();
                 refresh_state(id);

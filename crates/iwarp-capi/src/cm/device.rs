@@ -25,7 +25,7 @@ fn context(place: usize) -> Result<&'static Context, Errno> {
     Ok(unsafe { Context::of(shared_context(place)?) })
 }
 
-/// The first device. What the user has named are views of it.
+/// The first device; the devices that the user has named are views of it.
 pub(super) fn device() -> Result<&'static Device, Errno> {
     Ok(context(0)?.device())
 }
@@ -57,7 +57,7 @@ pub(super) fn depths() -> Result<(u8, u8), Errno> {
     Ok((limit(attributes.max_qp_rd_atom), limit(attributes.max_qp_init_rd_atom)))
 }
 
-/// The id is on the device of its address from now on.
+/// Puts the id on the device of its address.
 pub(super) fn enter(id: &CmId) -> Result<(), Errno> {
     let device = device()?;
     let place = id.id.local_addr().map_or(0, |addr| device.place_of(addr.ip()));
@@ -70,7 +70,7 @@ pub(super) fn enter(id: &CmId) -> Result<(), Errno> {
     Ok(())
 }
 
-/// A program that names no protection domain uses this one of the context, which stays.
+/// The context's protection domain for programs that name none; it stays.
 fn default_pd(context: &Context) -> Result<*mut ibv_pd, Errno> {
     static DEFAULT: PerProcess<Mutex<Vec<Default>>> = PerProcess::new();
 

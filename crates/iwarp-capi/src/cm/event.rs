@@ -38,7 +38,7 @@ struct Told {
     datagrams: Option<Datagrams>,
 }
 
-/// Where datagrams go.
+/// The destination of datagrams.
 #[derive(Clone, Copy)]
 struct Datagrams {
     ah_attr: ibv_ah_attr,
@@ -308,7 +308,7 @@ fn made(
     told: Told,
 ) -> *mut rdma_cm_event {
     let mut private_data = told.private_data;
-    // All that the length in C can say. MPA carries up to 512 bytes.
+    // The length in C goes no further. MPA carries up to 512 bytes.
     private_data.truncate(u8::MAX.into());
     let private_data = private_data.into_boxed_slice();
     let data = if private_data.is_empty() { null() } else { private_data.as_ptr().cast() };

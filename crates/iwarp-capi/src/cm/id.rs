@@ -31,7 +31,7 @@ use crate::log::{PATIENCE, say};
 use crate::refuse::{given, refuse};
 use crate::verbs::tell_of_heir;
 
-/// An id as the program has it, and what is ours behind it, which a forked child makes anew.
+/// An id as the program has it, and the library's part behind it, which a forked child makes anew.
 #[repr(C)]
 struct Handle {
     abi: rdma_cm_id,
@@ -40,7 +40,7 @@ struct Handle {
 
 /// The part of an id that is ours.
 pub struct CmId {
-    /// The program's part, beside this one in the same [`Handle`].
+    /// The program's part, beside this one in the [`Handle`].
     abi: NonNull<rdma_cm_id>,
     pub(super) id: Id,
     pub(super) shared: Arc<Shared>,
@@ -59,9 +59,9 @@ pub(super) struct State {
     pub(super) connect_data: Vec<u8>,
     /// The attributes with which queue pairs of connections that come in are made.
     pub(super) qp_init_attr: Option<ibv_qp_init_attr>,
-    /// The number that the program gave of a queue pair of its own.
+    /// The number that the program gave for a queue pair of its own.
     pub(super) qp_num: u32,
-    /// Bears a connection whose queue pair is none of this device's.
+    /// Bears a connection whose queue pair is not of this device.
     pub(super) carrier: Option<Carrier>,
     pub(super) ack_timeout: Option<u8>,
     pub(super) local_ece: ibv_ece,
@@ -69,7 +69,7 @@ pub(super) struct State {
     pub(super) addrinfo: Resolution,
     /// The multicast groups that it has joined.
     pub(super) groups: Vec<Joined>,
-    /// The route's, where there is one.
+    /// The path record of the route, if there is one.
     path: Option<Box<ibv_sa_path_rec>>,
 }
 
@@ -85,7 +85,7 @@ pub(super) struct Shared {
     events: ProcessOwned<Events>,
 }
 
-/// Those of an id that the program has.
+/// Events of an id that the program has.
 #[derive(Default)]
 struct Events {
     count: Mutex<Count>,
@@ -182,7 +182,7 @@ impl Handle {
     }
 }
 
-// SAFETY: `abi` is the program's, who says which threads use it.
+// SAFETY: `abi` is the program's, which decides which threads use it.
 unsafe impl Send for CmId {}
 // SAFETY: as above.
 unsafe impl Sync for CmId {}
@@ -257,7 +257,7 @@ impl CmId {
         made
     }
 
-    /// The child's own in the place of a parent's id that has no connection.
+    /// A forked child's own id in place of its parent's, which has no connection.
     fn take_over(inherited: &Self) -> Result<Self, Errno> {
         let in_use = || {
             refuse!(EBADF, "a thread of the parent was just using the id at the fork: make another")
@@ -459,7 +459,7 @@ pub extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
 }
 
 impl State {
-    /// That of a forked child, by what the program has set. The rest is the parent's.
+    /// The state in a forked child: the settings of the program. The rest is the parent's.
     fn inherit(&self) -> Self {
         Self {
             sync: self.sync,
@@ -494,7 +494,7 @@ pub extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *const libc::sockadd
         let (id, addr) = unsafe { (CmId::of(id)?, addr::read(addr)?) };
         ports::share();
         id.id.bind(addr).map_err(Errno::from).map_err(|error| match error {
-            // The kernel's word for a port that some address has, where all are wanted.
+            // The kernel's error for a port that is in use at one address, where all are wanted.
             error if error.number() == libc::EADDRINUSE && addr.ip().is_unspecified() => {
                 error.with_number(libc::EADDRNOTAVAIL)
             }
@@ -609,8 +609,9 @@ pub extern "C" fn rdma_get_dst_port(id: *mut rdma_cm_id) -> u16 {
 }
 
 fn port_of(id: *mut rdma_cm_id, which: fn(&rdma_addr) -> &libc::sockaddr_storage) -> u16 {
-    // A forked child that only asks for the address has the id from then on, as by any other call:
-    // who is told the address may connect to it at once. Of an id that it does not get it is told, too.
+    // A forked child that only asks for the address takes the id over, as by any other call: a peer
+    // that learns the address may connect at once. The address is told even if the child cannot
+    // have the id.
     // SAFETY: the program's id.
     let _ = unsafe { CmId::of(id) };
     // SAFETY: the program's id, and as in `show_addresses`.

@@ -24,11 +24,11 @@ use crate::verbs::qp::Qp;
 #[derive(Debug)]
 pub(super) struct Joined {
     group: IpAddr,
-    /// The program's; events have it.
+    /// The program's context, which events carry.
     context: *mut c_void,
-    /// Nothing is received from there.
+    /// The id receives nothing from the group.
     sends_only: bool,
-    /// The id's queue pair gets what is sent to the group.
+    /// The id's queue pair is attached to the group.
     attached: bool,
 }
 
@@ -112,8 +112,8 @@ fn join(
     if begun == 0 { complete(id) } else { begun }
 }
 
-/// A group is joined: its context, and whether the id's queue pair gets what is sent there. `None`
-/// where the program has left it already.
+/// Attaches the id's queue pair to a group that is joined now; returns the group's context, and the
+/// outcome. `None` where the program has left it already.
 pub(super) fn joined(id: &CmId, group: IpAddr) -> Option<(*mut c_void, Result<(), Errno>)> {
     let mut state = id.state();
     let joined = state.groups.iter_mut().find(|joined| joined.group == group)?;
@@ -137,7 +137,7 @@ pub extern "C" fn rdma_leave_multicast(id: *mut rdma_cm_id, addr: *const libc::s
         let left = {
             let mut state = id.state();
             let place = state.groups.iter().position(|joined| joined.group == group);
-            // As librdmacm says it.
+            // librdmacm's error.
             state.groups.swap_remove(
                 place.ok_or_else(|| refuse!(EADDRNOTAVAIL, "the id has not joined {group}"))?,
             )

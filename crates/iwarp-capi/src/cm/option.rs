@@ -26,7 +26,7 @@ pub extern "C" fn rdma_set_option(
     guard::minus_one(|| {
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
-        // As the kernel says it of options that it does not know.
+        // The kernel's error for options that it does not know.
         if level != RDMA_OPTION_ID {
             return Err(decline!(ENOSYS, "the level {level} is not known"));
         }
@@ -86,7 +86,7 @@ pub extern "C" fn rdma_write_cm_event(
     })
 }
 
-/// `rdma_set_local_ece`: kept, and not said to anybody, as no device of this kind has a use for
+/// `rdma_set_local_ece`: kept, and not sent to the peer, as no device of this kind has a use for
 /// it.
 pub extern "C" fn rdma_set_local_ece(id: *mut rdma_cm_id, ece: Option<&ibv_ece>) -> c_int {
     guard::minus_one(|| {

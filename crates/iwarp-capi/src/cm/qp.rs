@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Queue pairs that belong to an id, and what is made along with them.
+//! Queue pairs that belong to an id, and the objects made along with them.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -133,7 +133,7 @@ fn create_qp_ex(id: &CmId, attr: &mut ibv_qp_init_attr_ex) -> Result<(), Errno> 
     Ok(())
 }
 
-/// Takes a queue pair for datagrams to where they can be sent.
+/// Takes a datagram queue pair to RTS.
 fn raise(qp: &Qp) -> Result<(), Errno> {
     let attr = ibv_qp_attr { port_num: device::PORT, qkey: UDP_QKEY, ..ibv_qp_attr::default() };
     let steps = [
@@ -290,7 +290,7 @@ fn context(id: &CmId) -> Result<&Context, Errno> {
     Ok(unsafe { Context::of(context) })
 }
 
-/// Why the call of a function of verbs failed.
+/// The error of a call to a function of verbs that failed.
 fn last_error() -> Errno {
     Errno::plain(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
 }

@@ -26,8 +26,9 @@ impl From<PrefetchError> for Errno {
 }
 
 /// `ibv_advise_mr`. All elements are checked before anything is done. Memory is brought by the
-/// caller's thread in any case; without `IBV_ADVISE_MR_FLAG_FLUSH` it is not told of what cannot be.
-/// A region need not be on demand: librpma advises on others, and takes a refusal for the end.
+/// caller's thread in any case; without `IBV_ADVISE_MR_FLAG_FLUSH` it is not told of memory that
+/// cannot be. A region need not be on demand: librpma advises on others, and takes a refusal for
+/// the end.
 pub(crate) extern "C" fn advise_mr(
     pd: &Pd,
     advice: c_uint,

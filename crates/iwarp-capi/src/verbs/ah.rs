@@ -18,7 +18,7 @@ use crate::abi::{ibv_ah, ibv_ah_attr, ibv_wc};
 use crate::guard::{self, Errno};
 use crate::refuse::{given, refuse};
 
-/// Most of a context.
+/// Handles that a context can have.
 pub(crate) const MAX: u32 = 1 << 20;
 
 /// Handles of the first chunk; a power of two.
@@ -32,8 +32,8 @@ const PORT: u8 = 1;
 /// A forked child begins with none.
 ///
 /// Programs send to handles that they have destroyed, or never made (perftest's UD tests on an RNIC
-/// post a pointer that they have set to nothing). So what a handle stands for is not behind its
-/// pointer, but here: its address tells where, and no pointer of a program's is followed.
+/// post a pointer that they have set to nothing). So the object of a handle is not behind its
+/// pointer, but here, found by its address: no pointer of a program's is followed.
 #[derive(Debug)]
 pub(crate) struct Handles(Heritable<RwLock<Table>>);
 
@@ -45,7 +45,7 @@ struct Table {
     chunks: Vec<*mut [ibv_ah]>,
     /// The objects that the handles stand for, by number.
     entries: Vec<Option<Entry>>,
-    /// Those without a handle.
+    /// Numbers without a handle.
     free: Vec<u32>,
 }
 
@@ -96,7 +96,7 @@ impl Handles {
         Ok(object)
     }
 
-    /// Nothing happens in a forked child that has made none: its parent has the handle.
+    /// Does nothing in a forked child that has made none: its parent has the handle.
     fn destroy(&self, ah: *mut ibv_ah) -> Result<(), Errno> {
         let Self(table) = self;
         let Some(table) = table.get() else { return Ok(()) };
@@ -144,13 +144,13 @@ impl Table {
         Ok(number)
     }
 
-    /// Where the handle of this number is, or will be; its chunk exists.
+    /// The place of the handle of this number, made or not; its chunk exists.
     fn object(&self, number: usize) -> *mut ibv_ah {
         let (chunk, index) = place(number);
         self.chunks[chunk].cast::<ibv_ah>().wrapping_add(index)
     }
 
-    /// The number of a handle that is one, by its address alone.
+    /// The number of a handle, by its address alone; `None` if there is no such handle.
     fn number(&self, ah: *mut ibv_ah) -> Option<u32> {
         let mut before = 0;
         for (chunk, objects) in self.chunks.iter().enumerate() {
@@ -188,8 +188,8 @@ impl Drop for Table {
 }
 
 impl Known<'_> {
-    /// The destination of a datagram of a queue pair in the numbered domain; `None` where the
-    /// handle is none, or of another domain.
+    /// The destination of a datagram from a queue pair of this domain; `None` if the handle does
+    /// not exist, or is of another domain.
     pub(crate) fn destination(
         &self,
         domain: u32,
@@ -214,7 +214,7 @@ pub(super) fn destination(raw: &[u8; 16]) -> Result<IpAddr, Errno> {
     })
 }
 
-/// The way that a program describes.
+/// The address vector that a program describes.
 ///
 /// # Errors
 ///
@@ -319,10 +319,10 @@ pub extern "C" fn ibv_init_ah_from_wc(
     })
 }
 
-/// `ibv_destroy_ah`: what was posted with it goes out all the same.
+/// `ibv_destroy_ah`: requests that were posted with it still go out.
 pub extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     guard::errno(|| {
-        // SAFETY: the program passes the address of such a structure, whoever has made it, or null.
+        // SAFETY: the program passes the address of such a structure, ours or its own, or null.
         let handle = unsafe { ah.as_ref() };
         let context = given!(handle)?.context;
         if context.is_null() {
@@ -346,7 +346,7 @@ mod tests {
         assert!(index < room(chunk));
     }
 
-    /// Nothing is read behind any of these.
+    /// No memory behind any of these is read.
     #[test]
     fn a_pointer_that_is_no_handle_is_not_followed() {
         let entry = || Entry {

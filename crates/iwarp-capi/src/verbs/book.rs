@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Which events were handed out, and whether they were acknowledged.
+//! Events that were handed out, and their acknowledgements.
 //!
 //! An object may not be freed while the program holds an event about it: destroying it waits for
 //! the acknowledgements (`ibv_ack_cq_events`, `ibv_ack_async_event`).
@@ -16,7 +16,7 @@ use iwarp_os::Heritable;
 
 use crate::log::{PATIENCE, say};
 
-/// For what other threads enter meanwhile.
+/// Entries to reserve: other threads may take some meanwhile.
 const ROOM: usize = 16;
 
 /// The object that an event is about, as the library numbers it.
@@ -28,7 +28,8 @@ pub(crate) enum Key {
 }
 
 impl Key {
-    /// A thread waits to destroy the object for as long as no program means to.
+    /// Tells the user that a thread waits to destroy the object for longer than any program means
+    /// to.
     #[cold]
     fn tell_of_waiting(self, pending: u32) {
         let (call, what, acknowledge) = match self {
@@ -48,8 +49,8 @@ impl Key {
     }
 }
 
-/// The objects that a source of events can name. A forked child begins with none: it enters those of
-/// its parent's that it goes on with.
+/// The objects that a source of events can name. A forked child begins with none: it enters those
+/// of its parent's objects with which it goes on.
 #[derive(Debug)]
 pub(crate) struct Book(Heritable<Pages>);
 

@@ -25,7 +25,7 @@ pub struct Channel {
     abi: ibv_comp_channel,
     /// A forked child has its own in its place.
     channel: Heritable<CompletionChannel>,
-    /// Which events were handed out.
+    /// Events that were handed out.
     book: Arc<Book>,
     /// Held by completion queues.
     pub(crate) life: Life,
@@ -60,13 +60,13 @@ impl Channel {
         self.abi.refcnt.fetch_add(1, Relaxed);
     }
 
-    /// A completion queue that is entered goes on under this number, in a forked child.
+    /// Enters a completion queue under the number that it has in a forked child.
     pub(crate) fn enter_again(&self, number: u64, cq: usize) {
         self.book.enter(Key::Cq(number), cq);
     }
 
-    /// Prepares for its end: waits for its acknowledgements, and drops events not taken. One without a
-    /// number is the parent's of a forked child.
+    /// Prepares for the end of a queue: waits for its acknowledgements, and drops events not taken.
+    /// A queue without a number is the parent's, in a forked child.
     pub(crate) fn strike(&self, number: Option<u64>) {
         if let Some(number) = number {
             self.book.strike(Key::Cq(number));
@@ -75,7 +75,7 @@ impl Channel {
         self.abi.refcnt.fetch_sub(1, Relaxed);
     }
 
-    /// An event that is there, or what to wait for; `waited`: the program's call has waited
+    /// A pending event, or the descriptor to wait on; `waited`: the program's call has waited
     /// already.
     fn next(&self, waited: bool) -> Result<Next, Errno> {
         loop {
@@ -91,7 +91,7 @@ impl Channel {
                     _ => return Err(decline!(EOPNOTSUPP, "not supported")),
                 },
             };
-            // One of a queue that is gone is passed over.
+            // Events of a queue that is gone are passed over.
             if let Some(cq) = self.book.hand_out(Key::Cq(number)) {
                 return Ok(Next::Event(cq));
             }
@@ -99,7 +99,7 @@ impl Channel {
     }
 }
 
-/// Nothing in it needs to be dropped.
+/// It needs no `Drop`.
 #[derive(Clone, Copy)]
 enum Next {
     /// Address of the completion queue.
@@ -108,7 +108,7 @@ enum Next {
     Wait(RawFd),
 }
 
-/// Whether the program has made a descriptor of ours non-blocking.
+/// True if the program has made a descriptor of ours non-blocking.
 pub(crate) fn is_nonblocking(fd: RawFd) -> bool {
     // SAFETY: asks only.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
@@ -172,7 +172,7 @@ pub extern "C-unwind" fn ibv_get_cq_event(
         };
         if let Err(error) = wait_cancellable(fd, None) {
             let error = Errno::from(error);
-            // Behind a signal the program decides.
+            // After a signal the program decides.
             let _ = guard::call(|| {
                 CompletionChannel::stop_looking();
                 Ok(())

@@ -27,7 +27,7 @@ pub struct Context {
     abi: ibv_context,
     /// A forked child has its own in its place.
     device: Heritable<Device>,
-    /// Which asynchronous events were handed out.
+    /// Asynchronous events that were handed out.
     pub(crate) book: Arc<Book>,
     /// Its address handles.
     pub(crate) handles: Handles,
@@ -126,7 +126,7 @@ impl Context {
         (&raw const self.abi).cast_mut()
     }
 
-    /// Whether it is the same as another.
+    /// True if both are one context.
     pub(crate) fn is(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)
     }
@@ -161,7 +161,7 @@ impl Context {
         &self.imports
     }
 
-    /// A number for an object that cannot.
+    /// A number for an object that cannot be imported.
     pub(crate) fn next_handle(&self) -> u32 {
         self.imports.next_handle()
     }
@@ -193,8 +193,8 @@ pub(crate) fn tell_of_heir(object: &str) {
     );
 }
 
-/// The contexts that connection manager ids have: one of each device that was wanted so far. Those of
-/// a parent are its forked child's as well: the ids that it goes on with have them.
+/// The contexts that connection manager ids have: one of each device that was wanted so far. A
+/// forked child has its parent's as well: the ids with which it goes on have them.
 static SHARED: PerProcess<Mutex<Vec<Shared>>> = PerProcess::new();
 
 fn shared() -> MutexGuard<'static, Vec<Shared>> {
@@ -205,7 +205,7 @@ fn shared() -> MutexGuard<'static, Vec<Shared>> {
 struct Shared {
     place: usize,
     context: *mut Context,
-    /// It stays even if a program closes it, which is not the program's to close.
+    /// It stays even if a program closes it, which it must not.
     _held: Held,
 }
 
@@ -217,7 +217,7 @@ unsafe impl Send for Shared {}
 ///
 /// # Errors
 ///
-/// Those of `ibv_open_device`.
+/// As for `ibv_open_device`.
 pub fn shared_context(place: usize) -> Result<*mut ibv_context, Errno> {
     let mut all = shared();
     if let Some(shared) = all.iter().find(|shared| shared.place == place) {
@@ -232,7 +232,7 @@ pub fn shared_context(place: usize) -> Result<*mut ibv_context, Errno> {
     Ok(context.cast())
 }
 
-/// Returns the finding of `find` in one of these contexts.
+/// Returns the first finding of `find` in these contexts.
 pub(super) fn in_shared<R>(mut find: impl FnMut(&Context) -> Option<R>) -> Option<R> {
     let mut place = 0;
     loop {
@@ -254,7 +254,7 @@ pub extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
     guard::object(|| Ok(hand_out(Context::open(device)?).cast()))
 }
 
-/// `ibv_import_device`: another context of the same objects, by a duplicate of a context's `cmd_fd`,
+/// `ibv_import_device`: another context with the objects of one, by a duplicate of its `cmd_fd`,
 /// which it owns from then on. Contexts of other processes cannot be had: their objects are there
 /// and nowhere else.
 pub extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
@@ -283,7 +283,7 @@ fn hand_out(whole: Arc<Whole>) -> *mut Context {
 }
 
 /// `ibv_close_device`. Imports that are left point to the context: they work on, and the last to be
-/// destroyed frees it. Whether there are any a program is not told, here or with rdma-core.
+/// destroyed frees it. The program is not told of them, here or with rdma-core.
 pub extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     guard::minus_one(|| {
         // SAFETY: the program has it from `ibv_open_device`.

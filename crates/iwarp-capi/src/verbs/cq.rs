@@ -34,7 +34,7 @@ pub struct Cq {
     _channel: Option<Life>,
 }
 
-/// The wishes with which one is made.
+/// The parameters with which one is made.
 pub(crate) struct Wanted {
     pub(crate) cqe: u32,
     pub(crate) cq_context: *mut c_void,
@@ -91,7 +91,7 @@ impl Cq {
         unsafe { Context::of(self.abi.base.context) }
     }
 
-    /// Whether it is what it was made as.
+    /// Checks that the public half is still that of this object.
     ///
     /// # Errors
     ///

@@ -15,7 +15,7 @@ use crate::abi::ibv_qp_attr;
 use crate::guard::Errno;
 use crate::refuse::{decline, refuse};
 
-/// Those of a number of packets.
+/// Bits of a packet sequence number (PSN).
 const PSN_BITS: u32 = 0x00ff_ffff;
 
 /// Bytes of a path MTU by its number in the header.
@@ -23,7 +23,7 @@ const fn octets_of(path_mtu: c_uint) -> u32 {
     128 << path_mtu
 }
 
-/// The type of a queue pair, by its number in the header; `None` for one that there is not.
+/// The type of a queue pair, by its number in the header; `None` if it is not supported.
 pub(super) const fn kind(qp_type: c_uint) -> Option<QpType> {
     match qp_type {
         IBV_QPT_RC => Some(QpType::Rc),
@@ -33,8 +33,8 @@ pub(super) const fn kind(qp_type: c_uint) -> Option<QpType> {
     }
 }
 
-/// Which attributes a step needs, and which others may come with it; `None` for a step that there
-/// is not. As the kernel has it for all devices.
+/// The attributes that a step requires, and its optional ones; `None` if there is no such step. As
+/// the kernel has it for all devices.
 fn terms(kind: QpType, from: QpState, to: QpState) -> Option<(u32, u32)> {
     use QpState::{Err, Init, Reset, Rtr, Rts, Sqd, Sqe};
 
@@ -67,7 +67,7 @@ fn terms(kind: QpType, from: QpState, to: QpState) -> Option<(u32, u32)> {
     })
 }
 
-/// `ibv_modify_qp`. What is wrong is said before anything has changed.
+/// `ibv_modify_qp`. Mistakes are refused before anything has changed.
 pub(super) fn modify(qp: &Qp, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
     let from = qp.state();
     if mask & IBV_QP_RATE_LIMIT != 0 {
@@ -122,7 +122,7 @@ fn tell(qp: &Qp, attr: &ibv_qp_attr, mask: u32, to_rtr: bool) -> Result<(), Errn
         now.qkey = attr.qkey;
     }
     if has(IBV_QP_ACCESS_FLAGS) {
-        // The numbers are the same.
+        // `Access` has the header's numbers.
         now.access = Access::from_bits_truncate(attr.qp_access_flags);
     }
     if has(IBV_QP_PATH_MTU) {
@@ -160,7 +160,7 @@ pub(super) fn tell_reliable(qp: &Qp, attr: &ibv_qp_attr) -> Result<(), Errno> {
         .min_rnr_timer(attr.min_rnr_timer)
         .max_rd_atomic(attr.max_rd_atomic)
         .max_dest_rd_atomic(attr.max_dest_rd_atomic)
-        // The numbers are the same.
+        // `Access` has the header's numbers.
         .access(Access::from_bits_truncate(attr.qp_access_flags));
     Ok(qp.queue_pair.set_datagram(&now)?)
 }
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(ud(init, rtr), (0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY));
         assert_eq!(ud(rtr, rts), (IBV_QP_SQ_PSN, IBV_QP_CUR_STATE | IBV_QP_QKEY));
         assert_eq!(ud(rts, rts), (0, IBV_QP_CUR_STATE | IBV_QP_QKEY));
-        // Nobody answers, so there is nothing to repeat and to wait for.
+        // UC has no acknowledgements, so there is nothing to repeat and to wait for.
         let of_rc = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
         let (required, optional) = uc(init, rtr);
         assert_eq!((required | optional) & of_rc, 0);

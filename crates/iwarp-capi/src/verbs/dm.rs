@@ -55,7 +55,7 @@ impl Dm {
         Ok(Box::into_raw(Box::new(Self { abi, memory, context: context.hold()? })))
     }
 
-    /// Where `length` bytes at `offset` are.
+    /// The range of `length` bytes at `offset`, which is checked.
     fn part(&self, offset: u64, length: usize) -> Result<std::ops::Range<usize>, Errno> {
         let size = self.memory.buffer.len();
         let start = usize::try_from(offset).unwrap_or(usize::MAX);

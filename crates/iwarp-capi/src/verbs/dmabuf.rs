@@ -57,7 +57,7 @@ impl Drop for Mapping {
 ///
 /// # Errors
 ///
-/// `EBADF`; `EINVAL` where it is something else.
+/// `EBADF`; `EINVAL` where it is no DMA-BUF.
 fn size(fd: c_int) -> Result<u64, Errno> {
     let mut about = MaybeUninit::<libc::statfs>::uninit();
     // SAFETY: writes to `about`.
@@ -121,7 +121,7 @@ fn register_file(
     Mr::make(pd, std::ptr::null_mut(), region, Some(Backing::File(mapping)))
 }
 
-/// The meaning of a file that cannot be mapped.
+/// The error for a file that cannot be mapped.
 fn refused(error: io::Error) -> Errno {
     match error.raw_os_error() {
         // Its exporter does not let itself be mapped.

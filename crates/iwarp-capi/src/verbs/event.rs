@@ -35,7 +35,7 @@ fn describe(event: AsyncEvent) -> Option<(Key, c_uint)> {
 }
 
 impl Context {
-    /// An event about an object that still is.
+    /// An event about an object that still exists.
     fn next_event(&self) -> Result<Option<(usize, c_uint)>, Errno> {
         loop {
             let Some(event) = self.device().poll_async_event()? else { return Ok(None) };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `ibv_fork_init` and its kin. Nothing is needed before a fork: memory is not pinned, and what
-//! a child inherits it cannot harm.
+//! `ibv_fork_init` and its kin. A fork needs no preparation: memory is not pinned, and a child
+//! cannot harm what it inherits.
 
 use std::ffi::{c_int, c_uint, c_void};
 

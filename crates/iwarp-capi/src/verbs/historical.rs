@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `IBVERBS_1.0`: what programs linked before 2007 call. Their structures are other ones, so they
-//! are shown no device; whatever else they may call fails.
+//! `IBVERBS_1.0`: the functions that programs linked before 2007 call. Their structures are other
+//! ones, so they are shown no device; all other calls fail.
 
 use std::ffi::{c_int, c_void};
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! The handles by which a device file would know objects: contexts that were imported by a
-//! descriptor of another share them (`ibv_import_device`). Those of memory regions are their keys.
+//! descriptor of another share them (`ibv_import_device`). The handles of memory regions are their
+//! keys.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -61,7 +62,7 @@ impl Imports {
         Ok((imports, fd))
     }
 
-    /// Those of the context that a descriptor is of.
+    /// The objects of the context that a descriptor belongs to.
     ///
     /// # Errors
     ///

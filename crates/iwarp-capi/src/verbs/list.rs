@@ -49,8 +49,9 @@ pub(crate) fn devices() -> Result<&'static [Listed], Errno> {
     DEVICES.get(|| Options::for_any_program().with_env())
 }
 
-/// The devices, listed by the thread that is the first to be done with it. None waits for another:
-/// the pointers must be the same in a forked child, which may find its parent in the midst of it.
+/// The devices, listed by the thread that is the first to be done with it. No thread waits for
+/// another, as a forked child may find its parent in the midst of it; the child must have the
+/// parent's pointers.
 struct List(OnceBox<Result<Vec<Listed>, OptionError>>);
 
 impl List {
@@ -78,7 +79,7 @@ fn list(options: &Options) -> Vec<Listed> {
     numbered.map(|(place, named)| describe(options.personality, place, named)).collect()
 }
 
-/// The place of a device among them; that of the first one for a pointer to none.
+/// The place of a device among them; 0 for a pointer to no device.
 pub(crate) fn place(device: *const ibv_device) -> usize {
     let devices = devices().unwrap_or_default();
     devices.iter().position(|listed| std::ptr::eq(listed.as_abi(), device)).unwrap_or(0)

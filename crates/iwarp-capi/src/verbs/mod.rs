@@ -59,12 +59,12 @@ pub use context::{Context, shared_context};
 pub(crate) struct Life(Arc<()>);
 
 impl Life {
-    /// Whether something else holds on to the object that this belongs to.
+    /// True if something else holds on to the object that this belongs to.
     fn in_use(&self) -> bool {
         self.users() > 0
     }
 
-    /// The number of those that do.
+    /// The number of holders.
     fn users(&self) -> usize {
         Arc::strong_count(&self.0) - 1
     }

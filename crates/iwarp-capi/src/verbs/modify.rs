@@ -26,7 +26,7 @@ fn number(state: QpState) -> c_uint {
         QpState::Rts => IBV_QPS_RTS,
         QpState::Sqd => IBV_QPS_SQD,
         QpState::Sqe => IBV_QPS_SQE,
-        // None has another.
+        // No other state exists.
         _ => IBV_QPS_ERR,
     }
 }
@@ -113,7 +113,7 @@ pub(super) fn names(mask: u32) -> String {
     set.map(named).collect::<Vec<_>>().join(", ")
 }
 
-/// There is no such step.
+/// The error for a step that does not exist.
 #[cold]
 pub(super) fn no_step(from: QpState, to: QpState) -> Errno {
     let hint = match (from, to) {
@@ -125,14 +125,14 @@ pub(super) fn no_step(from: QpState, to: QpState) -> Errno {
     refuse!(EINVAL, "a queue pair does not go from {} to {}{hint}", name(from), name(to))
 }
 
-/// A step needs attributes that are not set.
+/// The error for a step that needs attributes which are not set.
 #[cold]
 pub(super) fn lacks(from: QpState, to: QpState, missing: u32) -> Errno {
     let missing = names(missing);
     refuse!(EINVAL, "from {} to {} the mask needs {missing} too", name(from), name(to))
 }
 
-/// Refuses unknown attributes, and a state that is not the one that the program thinks.
+/// Refuses unknown attributes, and a current state other than the program thinks.
 pub(super) fn check_mask(attr: &ibv_qp_attr, mask: u32, from: QpState) -> Result<(), Errno> {
     if mask & !KNOWN != 0 {
         return Err(refuse!(EINVAL, "the mask has unknown bits: {:#x}", mask & !KNOWN));
@@ -148,7 +148,7 @@ pub(super) fn check_mask(attr: &ibv_qp_attr, mask: u32, from: QpState) -> Result
     Ok(())
 }
 
-/// Whether the values that are set are in range.
+/// Checks that the values that are set are in range.
 pub(super) fn check_values(qp: &Qp, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
     let has = |flag| mask & flag != 0;
     let limits = qp.context().device().attributes();
@@ -180,14 +180,14 @@ pub(super) fn check_values(qp: &Qp, attr: &ibv_qp_attr, mask: u32) -> Result<(),
             return Err(site.refuse(libc::EINVAL, text));
         }
     }
-    // Nothing has two paths here, and nothing changes its size.
+    // No queue pair has two paths here, and none changes its size.
     if has(IBV_QP_ALT_PATH | IBV_QP_CAP) {
         return Err(decline!(EOPNOTSUPP, "IBV_QP_ALT_PATH and IBV_QP_CAP are not supported"));
     }
     Ok(())
 }
 
-/// Takes over what is set.
+/// Takes over the attributes that are set.
 pub(crate) fn store(to: &mut ibv_qp_attr, from: &ibv_qp_attr, mask: u32) {
     macro_rules! take {
         ($($flag:ident => $($field:ident),+;)*) => {
@@ -225,8 +225,8 @@ impl From<ModifyError> for Errno {
 }
 
 impl Qp {
-    /// The state that the program sees. Where the connection manager connects, what the program
-    /// asks for on its way there is only noted.
+    /// The state that the program sees. If the connection manager connects, the program's own steps
+    /// on the way are only noted.
     pub(crate) fn state(&self) -> QpState {
         match self.queue_pair.state() {
             QpState::Init if self.is_managed() => {
@@ -245,13 +245,13 @@ impl Qp {
         self.abi.base.state.store(state, Relaxed);
     }
 
-    /// Has the field `state` say what is: for the connection manager, when it has connected the
-    /// queue pair or its connection has ended.
+    /// Updates the field `state`: for the connection manager, when it has connected the queue pair
+    /// or its connection has ended.
     pub fn refresh_state(&self) {
         self.refreshed_state();
     }
 
-    /// Likewise, and says which it is.
+    /// Likewise, and returns the state.
     fn refreshed_state(&self) -> c_uint {
         loop {
             let (before, now) = (self.shown_state(), number(self.state()));
@@ -263,8 +263,8 @@ impl Qp {
         }
     }
 
-    /// Sets what `RDMA_OPTION_ID_ACK_TIMEOUT` asks for: how long an answer may take, as the field
-    /// `timeout` says it.
+    /// Sets the local ACK timeout that `RDMA_OPTION_ID_ACK_TIMEOUT` asks for, coded as in the field
+    /// `timeout`.
     pub fn set_timeout(&self, timeout: u8) {
         let Ok(mut attr) = self.attr() else { return };
         attr.timeout = timeout;
@@ -279,7 +279,7 @@ impl Qp {
     }
 }
 
-/// The patience of the program.
+/// The retry limits that the program has set.
 fn retry(attr: &ibv_qp_attr) -> Retry {
     let timeout = (attr.timeout != 0).then(|| Retry::local_ack_timeout(attr.timeout));
     Retry::new(timeout, attr.retry_cnt)
@@ -396,7 +396,7 @@ fn restrict(qp: &Qp, attr: &ibv_qp_attr, mask: u32) {
         qp.queue_pair.set_rnr_timer(attr.min_rnr_timer);
     }
     if mask & IBV_QP_ACCESS_FLAGS != 0 {
-        // The numbers are the same.
+        // `Access` has the header's numbers.
         qp.queue_pair.set_remote_access(Access::from_bits_truncate(attr.qp_access_flags));
     }
 }

@@ -39,7 +39,7 @@ pub(crate) enum Backing {
     Device(#[expect(dead_code, reason = "held")] Life),
     /// A file's, which is mapped meanwhile.
     File(#[expect(dead_code, reason = "held")] Mapping),
-    /// It was imported: another object knows.
+    /// It was imported: another object has it.
     Elsewhere,
 }
 
@@ -58,7 +58,7 @@ impl Mr {
     ) -> Result<*mut Self, Errno> {
         let held = pd.hold().ok_or_else(being_freed)?;
         let key = region.lkey().0;
-        // No two regions of a device have the same.
+        // Keys of a device's regions are unique.
         let object = Object::with_handle(pd.context(), Kind::Mr, key)?;
         let backing = backing.map(Box::new);
         Ok(Box::into_raw(Box::new(Self {
@@ -79,8 +79,8 @@ impl Mr {
 }
 
 impl Registered {
-    /// In a forked child that goes on with the protection domain: its own region, under the same key. As
-    /// it is otherwise.
+    /// In a forked child that goes on with the protection domain, takes its own region, under that
+    /// key. Otherwise changes nothing.
     fn take_over(&mut self, pd: &Pd) {
         if self.region.is_inherited()
             && let Some(own) = pd.domain_in_use()
@@ -115,7 +115,7 @@ pub(crate) fn access(flags: c_uint) -> Result<Access, Errno> {
             decline!(EOPNOTSUPP, "access flags {unknown:#x} are not supported")
         });
     }
-    // The numbers are the same.
+    // `Access` has the header's numbers.
     Ok(Access::from_bits_truncate(flags))
 }
 
@@ -192,7 +192,7 @@ pub extern "C" fn ibv_reg_mr_ex(pd: &Pd, init: &ibv_mr_init_attr) -> *mut Mr {
                 let iova = if has(IOVA) { init.iova } else { init.addr.addr() as u64 };
                 register(pd, init.addr, init.length, iova, access)
             }
-            // By an address and a descriptor: the memory of one as it is mapped at the other.
+            // By an address and a descriptor: the memory of the latter, mapped at the former.
             (_, true) if has(FD_OFFSET) => {
                 let iova = if has(IOVA) { init.iova } else { init.fd_offset };
                 dmabuf::register(pd, init.fd_offset, init.length, iova, init.fd, access)
@@ -206,8 +206,7 @@ pub extern "C" fn ibv_reg_mr_ex(pd: &Pd, init: &ibv_mr_init_attr) -> *mut Mr {
     })
 }
 
-/// `ibv_rereg_mr`: 0, or a negative number that says who refuses, and `errno` says why. The region is
-/// as it was then.
+/// `ibv_rereg_mr`: 0, or `IBV_REREG_MR_ERR_...` with `errno` set. The region is as it was then.
 pub extern "C" fn ibv_rereg_mr(
     mr: &Mr,
     flags: c_int,
@@ -248,7 +247,7 @@ pub extern "C" fn ibv_rereg_mr(
         registered.take_over(&domain);
         let Registered { region, backing } = registered;
         match backing.as_deref() {
-            // A device has its own for as long as it has it registered.
+            // The region of device memory cannot change.
             Some(Backing::Device(_)) => {
                 return Err(refuse!(EINVAL, "a region of device memory stays as it is"));
             }
@@ -301,7 +300,7 @@ pub extern "C" fn ibv_dereg_mr(mr: *mut Mr) -> c_int {
     })
 }
 
-/// `ibv_import_mr`: where the memory is, another context does not know.
+/// `ibv_import_mr`: an imported region does not tell the address of its memory.
 pub extern "C" fn ibv_import_mr(pd: &Pd, handle: u32) -> *mut Mr {
     guard::object(|| {
         let region = pd.domain().adopt(Stag(handle)).map_err(|_| {

@@ -25,7 +25,7 @@ pub(crate) struct Mw {
     object: Object,
     window: MemoryWindow,
     /// The key it has, or will have once the work requests that were posted are done. The program
-    /// sees it too, in what is its own to write to.
+    /// sees it too, in the part that it may write to.
     present: Cell<Stag>,
     _pd: Life,
 }
@@ -35,8 +35,8 @@ impl Mw {
         self.present.get()
     }
 
-    /// The key that a bind gives it. Of what a program asks for, the last eight bits count; the
-    /// others are the window's place, as every device has it.
+    /// The key that a bind gives it. Of the key that a program asks for, the last eight bits count;
+    /// the others are the window's place, as with every device.
     pub(crate) fn key(&self, asked: u32) -> Stag {
         const CHOSEN: u32 = 0xff;
 

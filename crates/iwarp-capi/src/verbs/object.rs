@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! The part that all objects of a context have: a number by which the kernel would know them, and a
-//! place among those that the device says there can be.
+//! place within the limits of the device.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -55,12 +55,13 @@ impl Kind {
 #[derive(Debug)]
 pub(crate) struct Counts {
     own: [AtomicU32; 6],
-    /// Where other processes see them (`rdma resource`), if `iwarp run` shows them a device.
+    /// The entry where other processes see them (`rdma resource`), if `iwarp run` shows them a
+    /// device.
     shown: Option<Entry>,
 }
 
 impl Counts {
-    /// Those of a context of the device at `place` of the list.
+    /// Counts for a context of the device at `place` of the list.
     pub(crate) fn new(place: usize) -> Self {
         let file = |tree| Path::new(&tree).join("counted/processes");
         let tree = environment::variable("IWARP_SYSFS");
@@ -75,7 +76,7 @@ impl Counts {
         &self.own[kind as usize]
     }
 
-    /// Takes a place for one more, where there are fewer than `most`. Else it returns false.
+    /// Takes a place for one more; false if there are `most` already.
     fn take(&self, kind: Kind, most: u32) -> bool {
         let more = |count| (count < most).then_some(count + 1);
         let taken = self.of(kind).fetch_update(Relaxed, Relaxed, more).is_ok();
@@ -97,9 +98,8 @@ impl Counts {
 /// `netlink::OBJECTS` of the preloaded library.
 const SHOWN_CONTEXTS: usize = 5;
 
-/// Its part in the private half of an object. The public half is the program's to write to: where
-/// it does not say the same any more, it is memory that was used for something else, or that the
-/// program has spoilt.
+/// That part, in the private half of an object. The program may write to the public half: where it
+/// differs, the memory was used for something else, or the program has spoilt it.
 #[derive(Debug)]
 pub(crate) struct Object {
     context: *mut ibv_context,
@@ -145,7 +145,7 @@ impl Object {
         self.handle
     }
 
-    /// Whether the public half is still that of this object.
+    /// Checks that the public half is still that of this object.
     ///
     /// # Errors
     ///

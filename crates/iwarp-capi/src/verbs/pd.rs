@@ -51,7 +51,7 @@ impl Pd {
         unsafe { pd.cast::<Self>().as_ref() }
     }
 
-    /// Whether a memory region is its, which holds it as the program's pointer does.
+    /// True if it has memory regions, which hold it as the program's pointer does.
     fn has_regions(&self) -> bool {
         self.own.strong_count() > 1
     }
@@ -81,7 +81,7 @@ impl Pd {
         self.domain.get()
     }
 
-    /// Whether it is what it was made as.
+    /// Checks that the public half is still that of this object.
     ///
     /// # Errors
     ///
@@ -151,9 +151,9 @@ pub extern "C" fn ibv_alloc_pd(context: &Context) -> *mut Pd {
     guard::object(|| make(context, context.device().alloc_pd(), Of::default()))
 }
 
-/// `ibv_dealloc_pd`, for parent domains too. An RNIC's is kept by its memory regions instead of being
-/// in use: `ib_send_bw` forgets a region of its own where it connects by itself, which it cannot on
-/// an RNIC of anybody else's, and would fail at its very end.
+/// `ibv_dealloc_pd`, for parent domains too. On an RNIC, memory regions keep the domain, and it is
+/// not in use by them: `ib_send_bw` forgets a region where it connects by itself, which no other
+/// RNIC lets it do, and would fail at its very end.
 pub extern "C" fn ibv_dealloc_pd(pd: *mut Pd) -> c_int {
     guard::errno(|| {
         // SAFETY: the program has it from a function of this module.
@@ -185,7 +185,7 @@ pub extern "C" fn ibv_import_pd(context: &Context, handle: u32) -> *mut Pd {
     })
 }
 
-/// `ibv_unimport_pd`: the domain stays, and what was made with it here.
+/// `ibv_unimport_pd`: the domain stays, and so do the objects that were made with it here.
 pub extern "C" fn ibv_unimport_pd(pd: *mut Pd) {
     guard::value((), || {
         // SAFETY: the program has it from `ibv_import_pd`, and gives it up once.
@@ -238,8 +238,8 @@ pub(crate) extern "C" fn dealloc_td(td: *mut Td) -> c_int {
     guard::errno(|| unsafe { destroy(td, |td| &td.life) })
 }
 
-/// `ibv_alloc_parent_domain`. The program's allocators are not used: what a device would put into
-/// memory of theirs, this one does not have.
+/// `ibv_alloc_parent_domain`. The program's allocators are not used: they serve buffers that this
+/// device does not have.
 pub(crate) extern "C" fn alloc_parent_domain(
     context: &Context,
     init: &ibv_parent_domain_init_attr,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Polling completion queues: what the inline functions of the header call.
+//! Polling completion queues: the functions that the inline functions of the header call.
 
 use std::ffi::{c_int, c_uint};
 
@@ -12,7 +12,7 @@ use crate::abi::ibv_wc;
 use crate::guard;
 use crate::refuse::refuse;
 
-/// `ibv_poll_cq`: how many completions were taken, or -1.
+/// `ibv_poll_cq`: the number of completions that were taken, or -1.
 pub(crate) extern "C" fn poll_cq(cq: &Cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
     let Ok(max) = usize::try_from(num_entries) else { return -1 };
     let taken = guard::on_data_path(|| {
@@ -28,7 +28,7 @@ pub(crate) extern "C" fn poll_cq(cq: &Cq, num_entries: c_int, wc: *mut ibv_wc) -
     taken.map_or(-1, |taken| taken as c_int)
 }
 
-/// `ibv_req_notify_cq`: refused where no event could be seen.
+/// `ibv_req_notify_cq`: refused where there is no channel.
 pub(crate) extern "C" fn req_notify_cq(cq: &Cq, solicited_only: c_int) -> c_int {
     guard::errno(|| {
         cq.check()?;
@@ -54,7 +54,7 @@ pub(crate) fn convert(completion: &WorkCompletion) -> ibv_wc {
     if completion.status != WcStatus::Success {
         return wc;
     }
-    // Nothing tells the sender on a connection.
+    // On a connection the sender is not told.
     wc.src_qp = completion.source_qp.map_or(0, SourceQp::get);
     wc.wc_flags = if completion.source_qp.is_some() { IBV_WC_GRH } else { 0 };
     wc.sl = kind_of_packet(completion);
@@ -69,8 +69,8 @@ pub(crate) fn convert(completion: &WorkCompletion) -> ibv_wc {
     wc
 }
 
-/// The value that a RoCE card tells in place of the service level: that a datagram came by UDP, and
-/// over which IP (RoCE v2 annex, A17.4.5.1). UCX up to 1.13 finds the address by it.
+/// The value that a RoCE card tells in place of the service level: a datagram came by UDP, and over
+/// which IP (RoCE v2 annex, A17.4.5.1). UCX up to 1.13 finds the address by it.
 pub(crate) fn kind_of_packet(completion: &WorkCompletion) -> u8 {
     const BY_UDP: u8 = 1 << 3;
 
@@ -89,11 +89,10 @@ fn opcode(op: WcOp) -> c_uint {
         WcOp::CompareSwap => IBV_WC_COMP_SWAP,
         WcOp::Bind => IBV_WC_BIND_MW,
         WcOp::LocalInvalidate => IBV_WC_LOCAL_INV,
-        // Immediate Data alone is what a Write with immediate data is from a peer that is not of
-        // our kind.
         WcOp::Recv => IBV_WC_RECV,
+        // A peer that is not of our kind sends a Write with immediate data as Immediate Data alone.
         WcOp::RecvImmediate | WcOp::RecvWriteImmediate => IBV_WC_RECV_RDMA_WITH_IMM,
-        // Besides Sends, what this interface cannot ask for: Immediate Data alone.
+        // Sends, and Immediate Data alone, which this interface cannot ask for.
         _ => IBV_WC_SEND,
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Posting work requests: what the inline functions of the header call.
+//! Posting work requests: the functions that the inline functions of the header call.
 
 use std::ffi::{c_int, c_uint};
 use std::mem::{MaybeUninit, offset_of};
@@ -63,8 +63,8 @@ impl Inline {
         Self { octets: [MaybeUninit::uninit(); INLINE], used: 0 }
     }
 
-    /// Copies what the elements name, at once: the program may change it after the call. `None`
-    /// when there is no room.
+    /// Copies the bytes that the elements name, at once: the program may change them after the
+    /// call. `None` when there is no room.
     ///
     /// # Safety
     ///
@@ -203,7 +203,7 @@ unsafe fn request<'a>(
 ) -> Result<Option<SendRequest<'a>>, Errno> {
     let flags = Flags(wr.send_flags);
     let payload = match wr.opcode {
-        // These have no local bytes, whatever the list says.
+        // These have no local bytes, even with a list.
         IBV_WR_LOCAL_INV | IBV_WR_BIND_MW => Payload::NONE,
         _ => {
             // SAFETY: the caller's promise.
@@ -231,7 +231,7 @@ unsafe fn request<'a>(
     Ok(Some(request))
 }
 
-/// Ends a call that posts: where something was refused, says which request it was.
+/// Ends a call that posts: stores which request was refused, if any.
 fn finish<T>(
     verb: &str,
     result: Result<Result<(), (*mut T, Errno)>, Errno>,
@@ -372,8 +372,8 @@ unsafe fn post_some(
     post_sends(qp, requests)
 }
 
-/// Posts requests with the destinations that their originals name. A handle that is none, or of
-/// another domain, leaves a request without one: the queue pair knows what becomes of it.
+/// Posts requests with the destinations that their originals name. A request whose handle does not
+/// exist, or is of another domain, has none: the queue pair decides what becomes of it.
 ///
 /// # Safety
 ///
@@ -415,7 +415,7 @@ pub(crate) fn inline_too_long(length: u64, most: u32) -> Errno {
     refuse!(EINVAL, "{length} bytes of inline data, of {most} (max_inline_data) that may be")
 }
 
-/// Why the queue pair does not take a request.
+/// The error for a request that the queue pair does not take.
 #[cold]
 pub(crate) fn refused(qp: &Qp, error: PostError, request: &SendRequest<'_>) -> Errno {
     let (number, cap, wr_id) = (qp.number(), &qp.init.cap, request.wr_id);
@@ -425,7 +425,7 @@ pub(crate) fn refused(qp: &Qp, error: PostError, request: &SendRequest<'_>) -> E
         _ => (0, 0),
     };
     match error {
-        // Programs may post until it is. The engine says it where nothing frees it again.
+        // Programs may post until it is full. The engine tells of it where nothing frees it again.
         PostError::QueueFull => decline!(
             ENOMEM,
             "the send queue of queue pair {number} is full: it has room for {} (max_send_wr) \
@@ -472,7 +472,7 @@ fn wrong_state(qp: &Qp, needed: &str) -> Errno {
     refuse!(EINVAL, "queue pair {} is in {state}; {needed}", qp.number())
 }
 
-/// Why the queue pair does not take a receive with so many elements.
+/// The error for a receive with so many elements that the queue pair does not take.
 #[cold]
 fn receive_refused(qp: &Qp, error: PostError, sges: usize) -> Errno {
     let (number, cap) = (qp.number(), &qp.init.cap);

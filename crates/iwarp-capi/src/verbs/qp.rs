@@ -88,7 +88,7 @@ impl Qp {
         self.abi.base.qp_num
     }
 
-    /// Whether it is there for its number only and never leaves the state it was made in.
+    /// True if it is there for its number only, and never leaves the state it was made in.
     pub fn is_mere_number(&self) -> bool {
         self.init.qp_type == IBV_QPT_UD && self.kind != QpType::Ud
     }
@@ -99,7 +99,7 @@ impl Qp {
         unsafe { Context::of(self.abi.base.context) }
     }
 
-    /// Whether it is what it was made as.
+    /// Checks that the public half is still that of this object.
     ///
     /// # Errors
     ///
@@ -113,7 +113,7 @@ impl Qp {
         self.managed.store(true, Relaxed);
     }
 
-    /// Whether [`Self::set_managed`] was called.
+    /// True if [`Self::set_managed`] was called.
     pub fn is_managed(&self) -> bool {
         self.managed.load(Relaxed)
     }
@@ -155,9 +155,9 @@ fn create(
         Some(kind) if kind != QpType::Uc || !managed => kind,
         _ => return Err(no_such_type(init.qp_type)),
     };
-    // UCX's connection manager makes a datagram queue pair to have a number that nothing else has,
-    // and does nothing with it: that is no reason to fail where the port for datagrams is somebody
-    // else's. A program that wants datagrams learns it at the next step.
+    // UCX's connection manager makes a datagram queue pair only to have a unique number: that is no
+    // reason to fail where another process has the port for datagrams. A program that wants
+    // datagrams learns it at the next step.
     let may_be_mere = kind == QpType::Ud
         && send_ops == 0
         && !managed
@@ -223,7 +223,7 @@ fn create(
                 kind = QpType::Rc;
                 attributes.qp_type = kind;
                 let queue_pair = pd.domain().create_qp(&attributes)?;
-                // Where nothing can be posted. Any state may become this one.
+                // RESET takes no requests. Any state may become this one.
                 let _ = queue_pair.modify(QpState::Reset);
                 queue_pair
             }
@@ -243,7 +243,7 @@ fn create(
     abi.base.handle = object.handle();
     abi.base.qp_num = number;
     abi.base.qp_type = init.qp_type;
-    // As every device's; asking for the state tells an RNIC's truth.
+    // As with every device; `ibv_query_qp` tells an RNIC's real state.
     abi.base.state = AtomicU32::new(IBV_QPS_RESET);
     wr::fill(&mut abi, kind, send_ops);
     let attr = ibv_qp_attr { cap: init.cap, port_num: 1, ..ibv_qp_attr::default() };
@@ -277,14 +277,14 @@ fn say_no_port(error: &io::Error) {
     }
 }
 
-/// Whether the port for datagrams cannot be had. The library has told the user why.
+/// True if the port for datagrams cannot be had. The library has told the user why.
 fn is_for_want_of_port(error: &io::Error) -> bool {
     use io::ErrorKind::{AddrInUse, PermissionDenied, TimedOut, WouldBlock};
 
     matches!(error.kind(), AddrInUse | PermissionDenied | TimedOut | WouldBlock)
 }
 
-/// The error where a program wants a queue pair that is none of ours; tells the user once.
+/// The error for a queue pair of a type that is not supported; tells the user once.
 pub(crate) fn no_such_type(qp_type: c_uint) -> Errno {
     let name = match qp_type {
         IBV_QPT_UC => "unreliable connected (UC)",
@@ -294,8 +294,8 @@ pub(crate) fn no_such_type(qp_type: c_uint) -> Errno {
         IBV_QPT_DRIVER => "driver-specific (IBV_QPT_DRIVER: DC of mlx5dv, SRD of efadv)",
         _ => "unknown",
     };
-    // UCX takes them to set others up, unless it is told twice not to. The user has to know what
-    // that is called, as it gives up with "Invalid parameter".
+    // UCX takes them to set others up, unless it is told twice not to. The user has to learn the
+    // setting here, as UCX gives up with "Invalid parameter".
     let why = match qp_type {
         IBV_QPT_UC | IBV_QPT_UD if does_without_datagrams() => {
             "they need the UDP port of RoCE v2 (4791), which is not available"
@@ -336,7 +336,7 @@ pub(crate) extern "C" fn create_qp_ex(
 ///
 /// # Errors
 ///
-/// Those of `ibv_create_qp_ex`.
+/// As for `ibv_create_qp_ex`.
 pub fn create_managed(context: &Context, init: &mut ibv_qp_init_attr_ex) -> Result<*mut Qp, Errno> {
     create_ex(context, init, true)
 }
@@ -415,8 +415,8 @@ pub extern "C" fn ibv_query_qp_data_in_order(_: &Qp, _opcode: c_uint, flags: u32
     if flags & RETURN_CAPS != 0 { WHOLE_MESSAGE | ALIGNED_128 } else { 1 }
 }
 
-/// `ibv_destroy_qp`: waits until the events about it that the program has are acknowledged. What
-/// was posted still goes out, in the background. Refused while it is attached to a multicast group.
+/// `ibv_destroy_qp`: waits until the events about it that the program has are acknowledged. Posted
+/// requests still go out, in the background. Refused while it is attached to a multicast group.
 pub extern "C" fn ibv_destroy_qp(qp: *mut Qp) -> c_int {
     guard::errno(|| {
         // SAFETY: the program has it from a function of this library.

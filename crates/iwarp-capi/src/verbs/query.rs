@@ -55,7 +55,7 @@ fn attributes(context: &Context) -> ibv_device_attr {
         hw_ver: limits.hw_ver,
         max_qp: int(limits.max_qp),
         max_qp_wr: int(limits.max_qp_wr),
-        // Only what is done: no queue of work requests changes its size.
+        // Only what is supported: no queue of work requests changes its size.
         device_cap_flags: IBV_DEVICE_CURR_QP_STATE_MOD
             | IBV_DEVICE_SYS_IMAGE_GUID
             | IBV_DEVICE_MEM_WINDOW
@@ -194,7 +194,7 @@ pub(crate) extern "C" fn query_device_ex(
     })
 }
 
-/// Memory on demand serves whatever reaches memory: an access finds out for itself what is there.
+/// Memory on demand serves every kind of access: each finds out for itself what is there.
 fn odp_caps() -> ibv_odp_caps {
     const MESSAGES: u32 = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
     const CONNECTED: u32 = MESSAGES | IBV_ODP_SUPPORT_WRITE;
@@ -270,9 +270,9 @@ fn entry(context: &Context, gid: &Gid) -> ibv_gid_entry {
     }
 }
 
-/// The entries that a program sees who looks through the table: without loopback addresses, where
-/// there are others. Network adapters have none, and some programs take the last entry of a kind.
-/// A program that has the place of one from the connection manager may use it all the same.
+/// The entries for a program that looks through the table: without loopback addresses, if there are
+/// others. Network adapters have none, and some programs take the last entry of a kind. A program
+/// that has the place of one from the connection manager may use it all the same.
 fn shown(gids: &[Gid]) -> Vec<&Gid> {
     let others: Vec<&Gid> = gids.iter().filter(|gid| !gid.addr.is_loopback()).collect();
     if others.is_empty() { gids.iter().collect() } else { others }
@@ -332,7 +332,7 @@ pub extern "C" fn _ibv_query_gid_ex(
     })
 }
 
-/// `ibv_query_gid_table`: returns how many entries there are, or a negative error number.
+/// `ibv_query_gid_table`: returns the number of entries, or a negative error number.
 pub extern "C" fn _ibv_query_gid_table(
     context: &Context,
     entries: *mut ibv_gid_entry,
@@ -416,7 +416,7 @@ impl Context {
         u8::try_from(gids.iter().find(|entry| entry.raw == *raw)?.index).ok()
     }
 
-    /// The address of a program's own that it means by a place in the GID table.
+    /// The source address that a program means by a place in the GID table.
     pub(crate) fn source(&self, index: u8) -> Result<Gid, Errno> {
         let gids = self.device().gid_table()?;
         at_place(&gids, index.into()).cloned().ok_or_else(|| {

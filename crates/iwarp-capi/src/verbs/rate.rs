@@ -4,7 +4,7 @@
 
 use std::ffi::{c_int, c_uint};
 
-/// Number, Mbit/s, and what multiple of 2.5 Gbit/s that is where the header has one for it.
+/// Number, Mbit/s, and the multiple of 2.5 Gbit/s, if the header has one.
 const RATES: [(c_uint, c_int, Option<c_int>); 23] = [
     (2, 2500, Some(1)),
     (5, 5000, Some(2)),

@@ -50,7 +50,7 @@ impl Srq {
         &self.queue
     }
 
-    /// Whether it is what it was made as.
+    /// Checks that the public half is still that of this object.
     ///
     /// # Errors
     ///
@@ -66,7 +66,7 @@ impl Srq {
 }
 
 impl Srq {
-    /// Why it does not take a receive with so many elements.
+    /// The error for a receive with so many elements that it does not take.
     #[cold]
     pub(crate) fn refused(&self, error: PostError, sges: usize) -> Errno {
         match error {

@@ -18,7 +18,7 @@ pub extern "C" fn ibv_get_sysfs_path() -> *const c_char {
     c"/sys".as_ptr()
 }
 
-/// `ibv_read_sysfs_file`: returns how many bytes were read, without the newline at their end.
+/// `ibv_read_sysfs_file`: returns the number of bytes read, without the newline at their end.
 pub extern "C" fn ibv_read_sysfs_file(
     dir: *const c_char,
     file: *const c_char,
@@ -48,8 +48,8 @@ pub extern "C" fn ibv_read_sysfs_file(
     })
 }
 
-/// `ibv_read_ibdev_sysfs_file`, without the format that its last argument is: what is asked for
-/// by one argument of it is not known here.
+/// `ibv_read_ibdev_sysfs_file`: not supported, as the arguments behind its format are not known
+/// here.
 pub extern "C" fn ibv_read_ibdev_sysfs_file(
     _buf: *mut c_char,
     _size: usize,

@@ -12,8 +12,8 @@ use crate::guard::{say, set_errno};
 /// The calls that a program may make in vain.
 #[derive(Clone, Copy, Debug)]
 pub enum Missing {
-    /// A function of this name. Many programs only try whether there is something behind it, and
-    /// say so themselves when they cannot do without: a line for those who want to know.
+    /// A function of this name. Many programs only try it, and say so themselves when they cannot
+    /// do without: the line is at the level `info`.
     Feature(&'static str),
     /// A function as it was before 2007.
     History,

@@ -60,18 +60,18 @@ pub(crate) struct Builder {
     open: AtomicPtr<List>,
 }
 
-/// Where requests are put together. Storage is kept for the next time.
+/// The list in which requests are put together. Storage is kept for the next time.
 #[derive(Debug, Default)]
 struct Place(UnsafeCell<List>);
 
 #[derive(Debug, Default)]
 struct List {
     requests: Vec<Pending>,
-    /// Their destinations, one for each where the queue pair is of the type UD; else none.
+    /// Destinations, one per request on a UD queue pair; otherwise empty.
     destinations: Vec<Option<Destination>>,
     sges: Vec<Sge>,
     inline: Vec<u8>,
-    /// The fault of one of them.
+    /// The error of one of them.
     error: Option<Errno>,
 }
 
@@ -246,8 +246,8 @@ impl Qp {
         }
     }
 
-    /// Says whom the request that was begun last is for. What becomes of one whose handle is none,
-    /// the queue pair knows.
+    /// Sets the destination of the request that was begun last. If the handle does not exist, the
+    /// queue pair decides what becomes of the request.
     fn set_destination(&self, ah: *mut ibv_ah, qp: u32, qkey: u32) {
         let Some(list) = self.builder.list() else { return };
         match list.destinations.last_mut() {

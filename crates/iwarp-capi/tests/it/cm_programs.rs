@@ -24,7 +24,7 @@ fn free_port() -> u16 {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
 }
 
-/// Waits until somebody listens on a port of this host. (Trying to connect would be a request.)
+/// Waits until a process listens on a port of this host. (Trying to connect would be a request.)
 fn wait_for_listener(port: u16) {
     const LISTEN: &str = "0A";
 
@@ -75,7 +75,7 @@ fn pair(program: &Path, server: &str, client: &str) -> (String, String) {
     last
 }
 
-/// Whether both succeed, and what they say.
+/// True if both succeed, and their output.
 fn pair_once(
     program: &Path,
     server: &str,
@@ -181,8 +181,8 @@ fn ucmatose_with_many_connections_that_migrate() {
     assert!(said.contains("return status 0"), "{said}");
 }
 
-/// Runs a server and, until it has met it, a client: nothing shows that a program listens that no
-/// stream leads to.
+/// Runs a server, and a client until the two have met: nothing shows that a program without streams
+/// listens.
 fn pair_without_streams(
     (server, client): (&Path, &Path),
     serving: &[&str],

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-/// An operation of the table, and what it posts.
+/// An operation of the table, and the request that it posts.
 const OPERATIONS: &[(&str, &str)] = &[
     ("Write", "RDMA_WRITE"),
     ("Write with Immediate", "RDMA_WRITE_WITH_IMM"),
@@ -14,7 +14,7 @@ const OPERATIONS: &[(&str, &str)] = &[
     ("Send with Invalidate", "SEND_WITH_INV"),
 ];
 
-/// An error of the table, and what is made wrong.
+/// An error of the table, and the part that is made wrong.
 const ERRORS: &[(&str, &str)] = &[
     ("no such R_Key", "KEY"),
     ("outside of the region", "BOUNDS"),

@@ -50,7 +50,7 @@ fn lines_say_which_process_and_when() {
     assert!(line.ends_with(&rest), "{line}");
 }
 
-/// Whatever the lists call a stub fails as they say, old versions and private names included.
+/// Every stub of the lists fails as they say, old versions and private names included.
 #[test]
 fn every_function_that_is_not_there_says_so() {
     let lists =
@@ -72,8 +72,8 @@ fn every_function_that_is_not_there_says_so() {
     assert_eq!(said.lines().count(), 1, "{said}");
 }
 
-/// Where somebody else has the port, a datagram queue pair is a number at most, and the step that would
-/// make it more fails. The user is told why. When the port is free there are queue pairs.
+/// If another process has the port, a datagram queue pair is a number at most, and the step that
+/// would make it more fails. The user is told why. When the port is free there are queue pairs.
 ///
 /// Covers: ROCE-176
 #[test]
@@ -285,7 +285,7 @@ fn a_process_ends_with_the_last_thread_of_the_program() {
     support::run("last_thread_roce", &source!("last_thread.c"), &roce);
 }
 
-/// A program with more rights than its user does not do what that user's variables say.
+/// A program with more rights than its user ignores that user's variables.
 #[test]
 fn variables_do_not_count_for_programs_with_more_rights() {
     let iwarp = ("IWARP_PERSONALITY", "iwarp");

@@ -52,8 +52,8 @@ const LINES: [(&str, &[&str]); 32] = [
     ("domain in use", &["ibv_dealloc_pd: 2 queue pairs", "some memory regions"]),
 ];
 
-/// The lines of a site that is a mistake's only one appear without being asked for; others, and all
-/// from the second time on, at `info`.
+/// The first line of a site that can only be a mistake appears without being asked for; others, and
+/// all from the second time on, at `info`.
 #[test]
 fn each_mistake_has_its_line() {
     let said = mistakes("mistakes", &[("IWARP_LOG", "info"), ("IWARP_PERSONALITY", "roce")]);
@@ -69,7 +69,7 @@ fn each_mistake_has_its_line() {
 fn a_place_says_it_once_unless_asked_for() {
     let said = mistakes("mistakes_once", &[("IWARP_PERSONALITY", "roce")]);
     let all: String = said.values().map(String::as_str).collect();
-    // A place is silent that programs try, and one that another mistake has met before.
+    // Places that programs try are silent, and those that another mistake has met before.
     let unsaid = ["operation", "full again", "GID of a handle", "missing of RTR", "vendor's type"];
     for (name, words) in LINES.iter().filter(|(name, _)| !unsaid.contains(name)) {
         assert!(words.iter().all(|word| all.contains(word)), "{name}: {words:?}: {all}");
@@ -117,7 +117,7 @@ fn no_mistake_is_refused_without_a_word() {
         }
     }
     assert!(files > 40, "{files}");
-    // Those have said it already: a function that is not there, and a domain that was refused.
+    // These have said it already: a function that is not there, and a domain that was refused.
     wordless.retain(|line| !line.contains("unsupported.rs") && !line.contains("cm/device.rs"));
     assert_eq!(wordless, Vec::<String>::new());
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `iwarp conform`: whether somebody's iWARP is that of the RFCs.
+//! `iwarp conform`: tests an iWARP stack against the RFCs.
 
 mod orders;
 mod restart;
@@ -34,7 +34,7 @@ const PORT: u16 = 7175;
 /// of each whether the peer conforms, deviates (with what was expected, what came and its bytes),
 /// or could not be seen. The tester has an encoder and decoder of its own and needs no device.
 ///
-/// What can be seen depends on the program that answers (--peer). `any`: the start-up, framing,
+/// The program that answers (--peer) decides what can be seen. `any`: the start-up, framing,
 /// errors, and Reads of no bytes, which every stack answers by itself. `rping`: as a client it
 /// lends memory too. `verbs`: interop/conform_target.c, a program for any RDMA device: all but how
 /// it answers operations of RFC 7306. `ours`: everything; it is `iwarp conform --target`.
@@ -158,7 +158,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     }
 }
 
-/// Whether nothing deviates.
+/// Carries out the command; true if nothing deviates.
 fn carry_out(args: &Args) -> Result<bool> {
     if let Some(addr) = &args.target {
         target::serve(&local(addr.as_deref())?)?;
@@ -264,7 +264,7 @@ fn test(args: &Args, cases: &[&Case]) -> Result<bool> {
     Ok(count.deviates == 0)
 }
 
-/// The outcome of a case that comes behind the end.
+/// The outcome of a case that is left out because the run ends early.
 fn not_run(case: &Case, why: &str, role: Role) -> Outcome {
     let verdict = Verdict::NotSeen { why: format!("not run: {why}") };
     Outcome { case: case.name.clone(), role, verdict, took: Duration::ZERO, record: None }
@@ -329,7 +329,7 @@ fn explain_requirement(id: &str) -> Result<()> {
     Ok(())
 }
 
-/// The addresses, at least one, of which the first that this host has is listened on.
+/// The addresses to listen at, at least one: the first that this host has is taken.
 fn local(addr: Option<&str>) -> Result<Vec<SocketAddr>> {
     addr.map_or_else(|| Ok(everywhere(PORT).into()), all)
 }

@@ -30,7 +30,7 @@ pub(crate) fn operation(request: &Request) -> SendOp {
     }
 }
 
-/// Whether it has bytes in the target's memory: Immediate Data are in the work request.
+/// True if the request has bytes in the target's memory: Immediate Data are in the work request.
 pub(crate) const fn has_bytes(request: &Request) -> bool {
     !matches!(request.operation, Operation::Immediate { .. })
 }

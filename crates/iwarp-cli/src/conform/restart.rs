@@ -22,7 +22,7 @@ impl Restarted {
 
 impl Drop for Restarted {
     fn drop(&mut self) {
-        // Both fail when it is gone, which is what it does by itself.
+        // Both fail when the server has ended, as it does by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! When a run of cases ends before the last one: a peer that never says anything, or says too little too
-//! slowly, would keep it for the patience of each.
+//! Ends a run of cases early: a peer that says nothing, or too little too slowly, would hold it up for the
+//! patience of each case.
 
 use std::time::{Duration, Instant};
 
 use iwarp_conform::verdict::{Outcome, Verdict};
 
-/// Cases in a row in which a server said nothing at all, until no more are run.
+/// Cases in a row in which a server may say nothing at all: after these no more are run.
 const SILENT: usize = 3;
-/// Of a client, which somebody may still have to start: a minute, with the default patience.
+/// As [`SILENT`], for a client, which may still have to be started: a minute, with the default
+/// patience.
 const ABSENT: usize = 12;
 
 /// Looks at outcomes as they come.
@@ -18,7 +19,7 @@ pub(super) struct Watch {
     limit: Duration,
     listens: bool,
     begun: Instant,
-    /// When the last case ended.
+    /// The end of the last case.
     last: Instant,
     silent: usize,
 }
@@ -29,7 +30,7 @@ impl Watch {
         Self { patience, limit, listens, begun, last: begun, silent: 0 }
     }
 
-    /// Why the `left` cases are not to be run.
+    /// The reason to leave out the `left` cases; `None` to go on.
     pub(super) fn stops(&self, left: usize) -> Option<String> {
         let Self { patience, limit, silent, .. } = self;
         let (most, who) = match self.listens {

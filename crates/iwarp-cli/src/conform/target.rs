@@ -28,7 +28,7 @@ const RECEIVES: usize = 4;
 const ROOM: usize = 256;
 /// A Send of these bytes asks for no more receives than are posted.
 const NO_MORE: &[u8] = b"no more receives";
-/// Reads that are answered, or under way, at the same time.
+/// Reads that are answered, or under way, at a time.
 const DEPTH: u16 = 4;
 /// The time that a tester may take to answer a Request.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -44,7 +44,7 @@ pub(super) fn serve(addrs: &[SocketAddr]) -> Result<()> {
             let incoming = listener.accept(None)?.context("no tester came")?;
             let lender = Lender::new(&device)?;
             scope.spawn(move || {
-                // Where it fails the tester has done it on purpose.
+                // If it fails, the tester has made it fail on purpose.
                 if let Ok(connection) = incoming.accept(&lender.end.qp, &lender.params()) {
                     lender.attend(scope, &connection);
                 }
@@ -53,7 +53,7 @@ pub(super) fn serve(addrs: &[SocketAddr]) -> Result<()> {
     })
 }
 
-/// Connects to a tester again and again, until nobody listens any more.
+/// Connects to a tester again and again, until none listens any more.
 pub(super) fn call(addr: SocketAddr) -> Result<()> {
     let device = open()?;
     std::thread::scope(|scope| {
@@ -72,8 +72,8 @@ pub(super) fn call(addr: SocketAddr) -> Result<()> {
     })
 }
 
-/// One connection for each case: none is made for a second try. Whoever orders an operation of RFC 7306
-/// has RFC 7306, and does not say so by a frame of this project's.
+/// One connection for each case: none is made for a second try. A tester that orders an operation of
+/// RFC 7306 has RFC 7306, and does not say so by a frame of this project's.
 fn open() -> Result<Device> {
     let options = Options::new().fall_back(false).extensions(Extensions::Assume);
     Ok(Device::open_with(options)?)
@@ -121,12 +121,12 @@ impl Lender {
         ConnectParams::new().ird(DEPTH).ord(DEPTH).private_data(offer.encode())
     }
 
-    /// Sends a Write of nothing. The tester may send nothing before the first FPDU of an initiator, and
-    /// where nothing is asked of the peer's extensions the program is the one to send it. Nobody waits for
-    /// its completion, so that nothing is asked of the peer for that either.
+    /// Sends a zero-length Write. The tester may not send before the initiator's first FPDU, and if the
+    /// library does not ask for the peer's extensions the program has to send it. Its completion is not
+    /// waited for, so that the peer is not asked for that either.
     fn speak_first(&self) {
         let op = SendOp::Write { stag: Stag(0), to: TaggedOffset(0) };
-        // Where it fails the tester has left.
+        // If it fails, the tester has left.
         let _ = self.end.qp.post_send(&SendRequest::new(QUIET, op, Payload::Sges(&[])));
     }
 
@@ -134,7 +134,7 @@ impl Lender {
         Ok(self.end.post_recv(receive(slot), self.inbox.sge(slot * ROOM, ROOM))?)
     }
 
-    /// Answers until the connection ends. What is under way may outlive it for a moment, and the next
+    /// Answers until the connection ends. Work under way may outlive it for a moment, and the next
     /// connection does not wait for that.
     fn attend<'scope>(mut self, scope: &'scope Scope<'scope, '_>, connection: &Connection) {
         let (alive, over) = channel();
@@ -147,7 +147,7 @@ impl Lender {
         drop(alive);
     }
 
-    /// Sends back whatever is received. While `over` has a sender the connection is up.
+    /// Sends back each message that is received. While `over` has a sender the connection is up.
     fn answer(&mut self, over: &Receiver<()>) -> Result<()> {
         const SEND: u64 = u64::MAX;
         let mut more = true;
@@ -219,7 +219,7 @@ impl Lender {
         for (number, _) in (FIRST..).zip(requests) {
             match self.end.wait(number, None) {
                 Ok(_) => {}
-                // Nothing was sent, and the connection lives.
+                // The request was not sent, and the connection lives.
                 Err(WaitError::Failed(op, WcStatus::RemoteInvalidRequest)) => {
                     return Ok(Err(format!("{op:?} is not sent to such a peer")));
                 }

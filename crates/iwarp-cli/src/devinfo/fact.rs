@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 
 #[derive(Debug)]
 pub(super) struct Fact {
-    /// As `ibv_devinfo` calls it.
+    /// The name that `ibv_devinfo` gives it.
     pub(super) name: String,
-    /// As `ibv_devinfo` shows it; further lines are items of a list.
+    /// The text that `ibv_devinfo` shows; further lines are items of a list.
     pub(super) shown: String,
     json: Value,
-    /// Whether it is shown only to those who ask for more.
+    /// Set if only `-v` and `--json` show it.
     pub(super) is_detail: bool,
 }
 
@@ -50,7 +50,7 @@ impl Fact {
         Self::new(name, shown, json!(flags))
     }
 
-    /// Has it shown only to those who ask for more.
+    /// Has only `-v` and `--json` show it.
     pub(super) fn detail(self) -> Self {
         Self { is_detail: true, ..self }
     }

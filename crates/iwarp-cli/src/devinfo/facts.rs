@@ -102,7 +102,7 @@ pub(super) fn of_device(device: &Device) -> Vec<Fact> {
     facts
 }
 
-/// Memory on demand serves whatever reaches memory.
+/// Memory on demand serves any operation that reaches memory.
 fn on_demand() -> [Fact; 5] {
     const MESSAGES: [&str; 3] = ["SUPPORT_SEND", "SUPPORT_RECV", "SUPPORT_SRQ"];
     let with = |more: &[&'static str]| [&MESSAGES[..2], more, &MESSAGES[2..]].concat();

@@ -34,7 +34,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    // As programs see it that `iwarp run` starts.
+    // As programs that `iwarp run` starts see it.
     raise_descriptor_limit();
     let first = Device::open_with(Options::for_any_program())?;
     let places = 0..first.options().visible_devices().len();
@@ -48,8 +48,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     devices.iter().try_for_each(|device| show(device, args.verbose))
 }
 
-/// The entries of the GID table, those first that programs find by looking through it: without
-/// loopback addresses, where there are others.
+/// The entries of the GID table: those that programs find by looking through it, which leaves out
+/// loopback addresses where there are others, and the rest.
 fn gids(device: &Device) -> Result<(Vec<Gid>, Vec<Gid>)> {
     let all = device.gids()?;
     let (loopback, others): (Vec<Gid>, Vec<Gid>) =

@@ -14,7 +14,7 @@ use iwarp_proto::rdmap::wire::{
 /// Bytes of payload that are shown.
 const SHOWN: usize = 48;
 
-/// Whose field it is.
+/// The layer that a field belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Layer {
     Mpa,
@@ -55,7 +55,7 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    /// Of a frame whose bytes without markers stand at these places.
+    /// Starts without fields, for a frame whose bytes without markers stand at these places.
     pub(super) fn new(unmarked: Vec<usize>) -> Self {
         Self { all: Vec::new(), unmarked }
     }
@@ -124,7 +124,7 @@ impl Fields {
         self.add(ddp, "T", flag(tagged, "tagged", "untagged"), first.clone());
         let last = flag(header.last(), "last segment of its message", "more segments follow");
         self.add(ddp, "L", last, first.clone());
-        // Whatever parses has the one version that there is.
+        // A header that parses has the one version that there is.
         self.add(ddp, "DV", "1", first);
         let control = match header {
             Header::Tagged(header) => {

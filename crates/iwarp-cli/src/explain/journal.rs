@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Deed;
 
-/// A journal that is being written. Clones are the same journal.
+/// A journal that is being written. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Journal {
     events: Arc<Mutex<Vec<Event>>>,

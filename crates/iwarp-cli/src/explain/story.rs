@@ -46,7 +46,7 @@ pub(crate) struct Chapter {
 /// Things that happened one after the other.
 #[derive(Debug, Default)]
 pub(crate) struct Part {
-    /// Why, if they are not the operation itself.
+    /// The reason for them, if they are not the operation itself.
     pub(crate) aside: Option<String>,
     pub(crate) happened: Vec<Happened>,
 }
@@ -54,9 +54,9 @@ pub(crate) struct Part {
 /// Something that happened.
 #[derive(Debug)]
 pub(crate) struct Happened {
-    /// Nanoseconds since the first of all.
+    /// Nanoseconds since the first event.
     pub(crate) at: u64,
-    /// Where it did, or from where it came.
+    /// The side on which it happened, or from which it came.
     pub(crate) side: Side,
     pub(crate) what: Thing,
 }
@@ -76,7 +76,8 @@ enum Step {
 }
 
 impl Story {
-    /// Of what both processes wrote down. The bytes that one sent are those that the other received.
+    /// Makes one story of both processes' journals. The bytes that one sent must be those that the other
+    /// received.
     pub(crate) fn new(client: &Log, server: &Log) -> Result<Self> {
         let mut steps: Vec<(u64, Step)> = Vec::new();
         for (side, log) in [(Side::Client, client), (Side::Server, server)] {
@@ -91,7 +92,7 @@ impl Story {
         for connection in Connection::all(client, server) {
             steps.extend(connection.steps()?);
         }
-        // Of what is noted with the same time, the order stays.
+        // Stable: events with equal times keep their order.
         steps.sort_by_key(|(at, _)| *at);
         let began = steps.first().map_or(0, |(at, _)| *at);
         let mut story = Self { processes: [client.process, server.process], chapters: Vec::new() };
@@ -103,7 +104,7 @@ impl Story {
                     let happened = Happened { at: at - began, side, what };
                     match story.part() {
                         Some(part) => part.happened.push(happened),
-                        // Whatever the server did before the client began to tell.
+                        // The server's acts before the client began to tell.
                         None => early.push(happened),
                     }
                 }
@@ -209,7 +210,7 @@ fn stream(pieces: &[&Piece]) -> Vec<u8> {
     pieces.iter().flat_map(|piece| &piece.bytes).copied().collect()
 }
 
-/// When the byte at this place of the stream passed.
+/// The time at which the byte at this place of the stream passed.
 fn time_of(pieces: &[&Piece], place: usize) -> Option<u64> {
     let mut end = 0;
     let holds = |piece: &&&Piece| {

@@ -214,7 +214,7 @@ impl Args {
         Pace { rounds: self.rounds as usize, time: Duration::from_millis(self.time) }
     }
 
-    /// Whether standard output is for JSON alone.
+    /// True if standard output is for JSON alone.
     pub(super) fn is_quiet(&self) -> bool {
         self.json.as_ref().is_some_and(|file| file.as_os_str() == "-")
     }
@@ -243,7 +243,7 @@ impl Args {
         })
     }
 
-    /// The CPUs that both ends are to run on. Those of another host are not known here.
+    /// The CPUs that both ends are to run on. Another host's are not known here.
     pub(super) fn places(&self, cpus: &[usize], words: &Words) -> Places {
         match self.cpu {
             Some(Cpus::Any) => Places::default(),

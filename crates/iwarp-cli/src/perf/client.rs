@@ -132,7 +132,7 @@ impl Client {
         cpu::on(&cpus, || self.round_here(number, task, times))
     }
 
-    /// Has both ends do nothing for a while: what that cost, and what idle connections do, here
+    /// Has both ends do nothing for a while. Returns the cost of that and of idle connections, here
     /// and there.
     pub(super) fn rest(
         &mut self,

@@ -37,14 +37,14 @@ const EXPLANATION: Duration = Duration::from_secs(2);
 pub(super) struct Hello {
     /// [`VERSION`] of the sender.
     pub(super) iwarp_perf: u32,
-    /// Of the command.
+    /// Version of the command.
     pub(super) version: String,
     /// Number of the process.
     pub(super) process: u32,
     /// CPUs that the sender wants the server to run on; none: as it is.
     #[serde(default)]
     pub(super) cpus: Vec<usize>,
-    /// Why there will be no second line.
+    /// The reason why there will be no second line.
     #[serde(default)]
     pub(super) refused: Option<String>,
 }
@@ -60,7 +60,7 @@ impl Hello {
         }
     }
 
-    /// Whether the other end speaks as this one does.
+    /// Fails if the other end refuses, or speaks another version.
     fn check(&self) -> Result<()> {
         if let Some(why) = &self.refused {
             bail!("the other end refuses: {why}");
@@ -88,7 +88,7 @@ pub(super) enum Ask {
     Round(usize, Task),
     /// The round is over here: [`Answer::Done`] when it is over there and verified.
     Finish,
-    /// Do nothing for that time, then say what a contender's idle connections cost:
+    /// Do nothing for that time, then report the cost of a contender's idle connections:
     /// [`Answer::Rested`].
     Rest(usize, Duration),
     /// Have a task of the lowest priority run on this CPU from now on, or none: [`Answer::Ready`].
@@ -101,7 +101,7 @@ pub(super) enum Ask {
 #[derive(Serialize, Deserialize, Debug)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Answer {
-    /// At this port.
+    /// The contender listens at this port.
     Listening(u16),
     /// All connections of the contender are up; the congestion control of its end.
     Connected(Option<String>),

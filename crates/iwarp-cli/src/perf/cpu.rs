@@ -32,7 +32,7 @@ pub(super) struct Usage {
 }
 
 impl Usage {
-    /// Since the process began.
+    /// The usage since the process began.
     pub(super) fn now() -> Result<Self> {
         let usage = getrusage(UsageWho::RUSAGE_SELF).context("getrusage")?;
         Ok(Self {
@@ -77,8 +77,8 @@ impl AddAssign for Usage {
 static TURNS: AtomicU64 = AtomicU64::new(0);
 static CLOCK: OnceLock<Instant> = OnceLock::new();
 
-/// A task of the lowest priority that never ends by itself: how much slower it is than alone is
-/// the load of its CPU, the kernel's part included.
+/// A task of the lowest priority that never ends by itself. Its slowdown, compared with running
+/// alone, is the load of its CPU, the kernel's part included.
 pub(super) struct Background {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,

@@ -24,7 +24,7 @@ enum Place<L> {
     Here(L),
 }
 
-/// Whether the client waits until the other end has closed as well.
+/// True if the client waits until the other end has closed as well.
 fn waits(task: &Task) -> bool {
     task.wait == Wait::Events
 }

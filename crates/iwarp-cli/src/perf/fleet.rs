@@ -56,7 +56,7 @@ impl<M: Contender + Send> Contender for Fleet<M> {
         self.members.iter_mut().try_for_each(|member| member.prepare(&share, side))
     }
 
-    /// From the moment when all threads are there until the last has done its part.
+    /// Measures from the moment when all threads are there until the last has done its part.
     fn measure(&mut self, task: &Task, _: &mut Times) -> Result<Duration> {
         let (share, barrier) = (share(task), Barrier::new(self.members.len() + 1));
         let (share, barrier) = (&share, &barrier);

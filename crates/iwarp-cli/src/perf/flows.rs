@@ -205,7 +205,7 @@ impl Rdma {
         Ok(())
     }
 
-    /// Receives all of that, and says so.
+    /// Receives all messages, and confirms them.
     fn drain(&mut self, task: &Task) -> Result<()> {
         let (size, mark, wait) = (task.size, task.mark(), task.server_wait);
         let there = |end: &End| end.last_octet(size).load(Ordering::Acquire) == mark;
@@ -331,7 +331,7 @@ fn post_list(
     end.post(&requests[..n])
 }
 
-/// Clears the place that is looked at afterwards.
+/// Clears the bytes that are looked at afterwards.
 fn clear(end: &End, size: usize) {
     memory(end.inbox()).write_at(0, &vec![0; size]);
 }

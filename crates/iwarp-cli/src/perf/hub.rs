@@ -28,7 +28,7 @@ struct Line {
     sink: Vec<u8>,
     /// Bytes of the round that were moved.
     done: u64,
-    /// The client has asked for them, or was told that they are there.
+    /// The client has asked for the bytes, or was told that they are there.
     told: bool,
 }
 
@@ -44,7 +44,7 @@ impl Hub {
         self.lines.first()?.stream.congestion()
     }
 
-    /// Calls `work` with each line that is ready for what `awaits` says, until none awaits any more.
+    /// Calls `work` with each line that is ready for what `awaits` says, until no line awaits anything.
     fn serve_each(
         &mut self,
         awaits: impl Fn(&Line) -> PollFlags,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `iwarp perf`: how fast, beside raw TCP in the same run.
+//! `iwarp perf`: measures speed, beside raw TCP in one run.
 //!
 //! ```text
 //!   args     the command line             plan     the cases: what is compared with what
@@ -105,7 +105,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Whether there is anything that does not choose its places by itself.
+/// True if anything does not choose its CPUs by itself.
 fn placed(plan: &Plan, words: &Words, args: &Args) -> bool {
     let chosen =
         plan.specs.iter().any(|spec| !spec.places.client.is_empty() && !spec.places.threads);
@@ -114,7 +114,7 @@ fn placed(plan: &Plan, words: &Words, args: &Args) -> bool {
 
 /// Connects to the server that is named, or to one of our own.
 fn connect(args: &Args, words: &Words, places: &Places) -> Result<(Option<Server>, Client)> {
-    // Before there are other threads and processes, which inherit it.
+    // Pinned before there are other threads and processes, which inherit it.
     let server_cpus: &[usize] = match args.cpu {
         Some(Cpus::Each { client, .. }) => {
             cpu::pin(&[client])?;

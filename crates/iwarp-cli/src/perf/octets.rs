@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The bytes that are moved: every round its own, so that what is found afterwards came in it.
+//! The bytes that are moved: each round has its own, so that bytes found afterwards came in that
+//! round.
 
 use anyhow::{Result, bail};
 use iwarp::Buffer;

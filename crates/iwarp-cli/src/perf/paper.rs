@@ -66,9 +66,9 @@ pub(super) struct Line {
     pub(super) name: String,
     /// Seconds, or bytes per second.
     pub(super) ours: f64,
-    /// To raw TCP.
+    /// Ratio to raw TCP.
     pub(super) our_ratio: Option<f64>,
-    /// Seconds; nothing where the paper has a curve.
+    /// Seconds; `None` where the paper has a curve.
     pub(super) theirs: Option<f64>,
     pub(super) their_ratio: Option<f64>,
 }
@@ -81,12 +81,12 @@ pub(super) struct Load {
     pub(super) name: &'static str,
     /// From 0 to 1; medians over rounds.
     pub(super) ours: f64,
-    /// To raw TCP, if that has any.
+    /// Ratio to raw TCP, if that has any.
     pub(super) our_ratio: Option<f64>,
     /// From 0 to 1, where the paper says it.
     pub(super) theirs: Option<f64>,
     pub(super) their_ratio: f64,
-    /// At which all senders kept: bytes per second.
+    /// The pace of all senders, in bytes per second.
     pub(super) pace: u64,
 }
 
@@ -190,8 +190,8 @@ const fn place(transport: Transport) -> usize {
     }
 }
 
-/// Sender and receiver each have a CPU, which they share with a background task. All keep to the
-/// same pace, as the paper's did to that of its network, and sleep when there is nothing to do.
+/// Sender and receiver each have a CPU, which they share with a background task. All keep to one
+/// pace, as the paper's did to that of its network, and sleep when there is nothing to do.
 fn loads(
     client: &mut Client,
     selection: &Selection,
@@ -303,8 +303,8 @@ impl Rounds<'_> {
         Ok(slowest)
     }
 
-    /// Turns per second of the background tasks during a round, here and there, and which part of
-    /// a CPU the worse off of the two processes had.
+    /// Turns per second of the background tasks during a round, here and there, and the part of a
+    /// CPU that the worse off of the two processes had.
     fn turns(
         &mut self,
         contender: usize,

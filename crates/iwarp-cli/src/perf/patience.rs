@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Every wait has an end; and who keeps to a pace waits for its next turn.
+//! Waits that end, and senders that keep to a pace.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::task::Task;
 
-/// The time for which nothing may happen in the middle of something.
+/// The time for which a wait may see no progress.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 /// Turns of a loop between two looks at the clock.
 const TURNS: u32 = 4096;

@@ -12,7 +12,7 @@ const BANDWIDTH_SIZES: [usize; 3] = [4 << 10, 64 << 10, 1 << 20];
 const LATENCY_SIZES: [usize; 2] = [4, 64 << 10];
 const ROUND_TRIP_SIZES: [usize; 1] = [8];
 const RATE_SIZES: [usize; 1] = [64];
-/// Bytes of what an Atomic works on (RFC 7306 §5).
+/// Bytes that an Atomic works on (RFC 7306 §5).
 const ATOMIC: usize = 8;
 pub(super) const BANDWIDTH_DEPTH: usize = 16;
 const RATE_DEPTH: usize = 128;
@@ -50,7 +50,7 @@ pub(super) struct Selection {
     pub(super) crc: Vec<bool>,
     pub(super) markers: Vec<bool>,
     pub(super) waits: Option<Vec<Wait>>,
-    /// All lines of a transport use the same connections.
+    /// All lines of a transport share connections.
     pub(super) shared: bool,
     pub(super) congestion: Option<String>,
     /// The CPUs that both processes run on; some scenarios have places of their own.
@@ -84,7 +84,7 @@ pub(super) struct Subject {
     pub(super) transport: Transport,
     /// The index in [`Plan::specs`] of the one that does it; settled last.
     pub(super) contender: usize,
-    /// Without the number of messages.
+    /// The task, without its number of messages.
     pub(super) task: Task,
     /// The lines that it is compared with.
     pub(super) baselines: Vec<usize>,
@@ -120,9 +120,9 @@ impl Plan {
         plan
     }
 
-    /// Makes contenders, and says which does what. Lines have connections of their own: what is
-    /// done with one leaves its traces in windows, buffers, and in what the library has learned of
-    /// its program. Of one line, those of all sizes are the same.
+    /// Makes contenders, and assigns the subjects to them. Lines have connections of their own: the
+    /// use of one leaves its traces in windows, buffers, and in what the library has learned of its
+    /// program. A line uses one contender for all its sizes.
     fn hand_out(&mut self, selection: &Selection) {
         let mut kinds = Vec::new();
         for subject in self.cases.iter_mut().flat_map(|case| &mut case.subjects) {
@@ -281,7 +281,7 @@ impl Selection {
         self.markers.iter().flat_map(with).collect()
     }
 
-    /// Those of `possible` that are asked for.
+    /// The operations of `possible` that are asked for.
     pub(super) fn ops(&self, possible: &[Op]) -> Vec<Op> {
         self.ops.iter().copied().filter(|op| possible.contains(op)).collect()
     }

@@ -54,7 +54,7 @@ pub(super) struct Rdma {
     cq: CompletionQueue,
     channel: CompletionChannel,
     batch: Vec<WorkCompletion>,
-    /// Idle connections on the same completion queue.
+    /// Idle connections on the completion queue above.
     pub(super) crowd: Option<Crowd>,
     _device: Device,
 }
@@ -86,7 +86,7 @@ pub(super) struct End {
     used: usize,
     /// Receives posted again, since the connection began.
     renewed: u64,
-    /// Of which the peer knows.
+    /// Of those, the ones that the peer knows of.
     told: u64,
 }
 
@@ -229,7 +229,7 @@ impl Rdma {
         Ok(taken)
     }
 
-    /// Waits until `done`. Who sleeps has to have armed the queue before.
+    /// Waits until `done`. A caller that sleeps has to have armed the queue before.
     pub(super) fn until(&mut self, wait: Wait, mut done: impl FnMut(&[End]) -> bool) -> Result<()> {
         if wait.sleeps() {
             while !done(&self.ends) {
@@ -261,7 +261,7 @@ impl Rdma {
         }
     }
 
-    /// The messages that have come count from now on, and those that come raise an event.
+    /// Counts the messages that have come, and has further ones raise an event.
     pub(super) fn arm(&mut self) -> Result<()> {
         self.cq.request_notify(false);
         while self.poll()? > 0 {}

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Rounds, one subject after the other, so that what slows the machine slows all of them.
+//! Rounds, one subject after the other, so that anything that slows the machine slows all of them.
 //!
 //! A subject also finds the machine as the one before has left it: which threads share a CPU, what
-//! is in the caches, how fast the CPU runs. So none may always follow the same other one.
+//! is in the caches, how fast the CPU runs. So none may always follow one particular other.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ const MOST_CALLS: u64 = 400;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     pub(super) rounds: usize,
-    /// Of one round of one subject.
+    /// The time of one round of one subject.
     pub(super) time: Duration,
 }
 
@@ -40,9 +40,9 @@ pub(super) struct Outcome {
 pub(super) struct Results {
     /// Messages of a round.
     pub(super) count: u64,
-    /// One of each round: bytes or messages per second, or seconds.
+    /// One value of each round: bytes or messages per second, or seconds.
     pub(super) values: Vec<f64>,
-    /// Of all rounds.
+    /// Usage in all rounds.
     pub(super) client: Usage,
     pub(super) server: Usage,
     pub(super) messages: u64,

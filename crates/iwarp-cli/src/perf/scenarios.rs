@@ -123,7 +123,7 @@ fn clients(plan: &mut Plan, selection: &Selection) {
                 };
                 let mut baselines = Vec::new();
                 if !is_tcp {
-                    // As many over raw TCP: these come first, in the same order.
+                    // As many over raw TCP: these come first, in this order, too.
                     baselines.push(place % CLIENTS.len());
                 }
                 if n > 1 {

@@ -27,7 +27,7 @@ use crate::lines;
 /// The settings with which a server is started.
 #[derive(Debug)]
 pub(super) struct Settings {
-    /// Of which the first that this host has is listened on.
+    /// The addresses to listen on: the first that this host has is taken.
     pub(super) addrs: Vec<SocketAddr>,
     /// Ends after the first client.
     pub(super) once: bool,

@@ -9,7 +9,7 @@ use crate::demo::pattern;
 /// Resamples of a bootstrap.
 const RESAMPLES: usize = 2000;
 
-/// Of what was measured round by round.
+/// Median and quartiles of values measured round by round.
 #[derive(Serialize, Clone, Copy, Debug, PartialEq)]
 pub(super) struct Summary {
     pub(super) median: f64,
@@ -20,7 +20,7 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    /// Of at least one value.
+    /// Takes at least one value.
     pub(super) fn of(values: &[f64]) -> Self {
         let sorted = sorted(values);
         Self {
@@ -48,7 +48,7 @@ pub(super) struct Ratio {
 }
 
 impl Ratio {
-    /// Of as many values as there are in `base`.
+    /// Takes as many values as there are in `base`.
     pub(super) fn of(values: &[f64], base: &[f64]) -> Self {
         let each: Vec<f64> = values.iter().zip(base).map(|(value, base)| value / base).collect();
         let each = sorted(&each);
@@ -68,8 +68,8 @@ pub(super) fn median(values: &[f64]) -> f64 {
     quantile(&sorted(values), 0.5)
 }
 
-/// The 95 % interval of the ratio of medians. Rounds are drawn as a whole, so that what a slow
-/// moment did to both stays together; the draws are the same for the same values.
+/// The 95 % interval of the ratio of medians. Rounds are drawn as a whole, so that the effects of a
+/// slow moment on both stay together; equal values give equal draws.
 fn bootstrap(values: &[f64], base: &[f64]) -> (f64, f64) {
     let rounds = values.len().min(base.len());
     let mut random = Draw { drawn: 0 };
@@ -92,14 +92,14 @@ fn sorted(values: &[f64]) -> Vec<f64> {
     sorted
 }
 
-/// Of sorted values, interpolated between neighbours.
+/// A quantile of sorted values, interpolated between neighbours.
 fn quantile(sorted: &[f64], part: f64) -> f64 {
     let place = (sorted.len() - 1) as f64 * part;
     let (below, above) = (place.floor() as usize, place.ceil() as usize);
     sorted[below] + (sorted[above] - sorted[below]) * place.fract()
 }
 
-/// Random enough to draw rounds, and the same on every run.
+/// Random enough to draw rounds, and reproducible.
 struct Draw {
     drawn: u64,
 }

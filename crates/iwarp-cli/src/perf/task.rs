@@ -73,13 +73,13 @@ pub(super) struct Spec {
     pub(super) places: Places,
 }
 
-/// CPUs for either process; none: wherever the system likes.
+/// CPUs for either process; empty: any, as the system likes.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Places {
     pub(super) client: Vec<usize>,
     pub(super) server: Vec<usize>,
-    /// For the library's threads as well. A library that finds itself on one CPU alone behaves as
-    /// such: it lets others run whenever it waits.
+    /// Set if they are for the library's threads as well. A library that finds itself on one CPU
+    /// alone lets other threads run whenever it waits.
     pub(super) threads: bool,
 }
 
@@ -105,7 +105,7 @@ impl Places {
 }
 
 impl Spec {
-    /// Whether it can be made; the other end may have said it.
+    /// Checks that it can be made: it may have come from the other end.
     pub(super) fn check(&self) -> Result<()> {
         ensure!(
             (1..=MOST_CONNECTIONS).contains(&self.connections),
@@ -175,7 +175,7 @@ pub(super) struct Task {
 }
 
 impl Task {
-    /// Whether it makes sense; the other end may have said it.
+    /// Checks that it makes sense: it may have come from the other end.
     pub(super) fn check(&self) -> Result<()> {
         let sizes = 1..=MAX_SIZE;
         ensure!(sizes.contains(&self.size), "messages of {} bytes", self.size);
@@ -232,12 +232,12 @@ pub(super) enum Flow {
     Request,
     /// The client connects and disconnects.
     Dial,
-    /// Nothing, for as long as the round's bytes last at its pace.
+    /// Both ends rest, for as long as the round's bytes last at its pace.
     Rest,
 }
 
 impl Flow {
-    /// Whether the server's program has no part in it, by RDMA.
+    /// True if the server's program has no part in it, by RDMA.
     pub(super) const fn is_one_sided(self) -> bool {
         matches!(self, Self::Push | Self::Fetch | Self::Request)
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Raw TCP: what everything is measured against. The same sizes, written and read in a loop.
+//! Raw TCP, the baseline of all measurements: equal sizes, written and read in a loop.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

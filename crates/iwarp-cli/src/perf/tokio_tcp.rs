@@ -17,12 +17,12 @@ use super::tcp::{self, REQUEST, Stream};
 
 /// Connections between the two processes.
 pub(super) struct TokioTcp {
-    // First: they are dropped before what they are registered with.
+    // First: they are dropped before the runtime that they are registered with.
     streams: Vec<TcpStream>,
     runtime: Runtime,
     /// The bytes of each message.
     message: Vec<u8>,
-    /// Those that came last on each connection.
+    /// The bytes that came last on each connection.
     found: Vec<Vec<u8>>,
 }
 

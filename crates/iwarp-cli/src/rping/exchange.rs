@@ -80,7 +80,7 @@ impl Exchange {
         Ok(self.end.post_recv(RECEIVE, self.messages.sge(INBOX, MESSAGE))?)
     }
 
-    /// Sends a message; what `None` sends means "go ahead", and its bytes mean nothing.
+    /// Sends a message; `None` means "go ahead", and its bytes mean nothing.
     pub(crate) fn send(&mut self, lent: Option<Lent>) -> Result<()> {
         let octets = lent.map_or([0; MESSAGE], Lent::encode);
         self.messages.buffer().context("memory without a buffer")?.write_at(OUTBOX, &octets);

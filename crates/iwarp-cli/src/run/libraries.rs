@@ -102,7 +102,7 @@ fn readable(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether the loader takes the path for one item of a list, and as it is (ld.so(8)).
+/// True if the loader takes the path for one item of a list, and as it is (ld.so(8)).
 pub(super) fn suits_loader(path: &Path) -> bool {
     !path.as_os_str().as_bytes().iter().any(|c| b":; $\t\n".contains(c))
 }

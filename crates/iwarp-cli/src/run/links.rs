@@ -84,8 +84,8 @@ fn candidates() -> Vec<PathBuf> {
 /// The place where every user may write and, by its sticky bit, none may change what is another's.
 const EVERYBODYS: &str = "/tmp";
 
-/// The users of a namespace (user_namespaces(7)): pairs of where a range begins inside and outside,
-/// and its length. Empty where the system does not tell.
+/// The users of a namespace (user_namespaces(7)): where each range begins inside and outside, and
+/// its length. Empty where the system does not tell.
 struct UserNamespace(Vec<[u32; 3]>);
 
 impl UserNamespace {
@@ -98,7 +98,7 @@ impl UserNamespace {
         Self(text.lines().filter_map(range).collect())
     }
 
-    /// The number of a user in the namespace around, where it has the same files.
+    /// The number of a user in the namespace around, in which it owns these files, too.
     fn outside(&self, user: u32) -> u32 {
         let range = self.0.iter().find(|[inside, _, length]| {
             user.checked_sub(*inside).is_some_and(|offset| offset < *length)
@@ -106,7 +106,7 @@ impl UserNamespace {
         range.map_or(user, |[inside, outside, _]| (user - inside).saturating_add(*outside))
     }
 
-    /// Whether a file's owner is a user outside, root as a rule, whom the kernel shows as this one.
+    /// True if a file's owner is a user outside, root as a rule, whom the kernel shows as `owner`.
     fn is_foreign(&self, owner: u32) -> bool {
         let shown = fs::read_to_string("/proc/sys/kernel/overflowuid").unwrap_or_default();
         let mapped = |[inside, _, length]: &[u32; 3]| {
@@ -166,7 +166,7 @@ fn filled(base: &Path, name: &str, files: &[(String, Content)]) -> Result<PathBu
     if !has_libraries(files) {
         remove_unused(base, name);
     }
-    // Where it cannot be touched it is gone: another run has just removed it.
+    // If it cannot be touched, another run has just removed it.
     if holds(&place, files) && utimensat(CWD, &place, &NOW, AtFlags::empty()).is_ok() {
         return Ok(place);
     }
@@ -195,8 +195,8 @@ fn filled(base: &Path, name: &str, files: &[(String, Content)]) -> Result<PathBu
     bail!("{} was changed meanwhile", place.display())
 }
 
-/// A directory that no run has asked for so long goes, whoever may use it where this run cannot see
-/// it. A program that still runs has read what it wanted.
+/// A directory that no run has asked for so long goes, even if a process that this run cannot see
+/// uses it. A program that still runs has read what it wanted.
 const OLD: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// A run that has asked for a directory becomes the program that uses it, which others see, sooner.
@@ -207,7 +207,8 @@ const NOW: Timestamps = {
     Timestamps { last_access: now, last_modification: now }
 };
 
-/// Removes the other directories of this kind that nobody uses, and what killed runs have left.
+/// Removes the other directories of this kind that no process uses, and those that killed runs have
+/// left.
 fn remove_unused(base: &Path, name: &str) {
     // With the processes' scope, where it is known.
     let own = name.rsplit_once('-').map_or(name, |(start, _)| start).to_owned() + "-";
@@ -223,7 +224,7 @@ fn remove_unused(base: &Path, name: &str) {
     }
 }
 
-/// Removes those directories of the kind that `name` is of which nobody needs. It is only a service.
+/// Removes the needless directories of the kind that `name` is of. It is only a service.
 fn remove(base: &Path, name: &str, is_needless: impl Fn(&str, &Path) -> bool) {
     let kind = name.split_inclusive('-').next().unwrap_or(name);
     for entry in fs::read_dir(base).into_iter().flatten().flatten() {
@@ -248,18 +249,18 @@ fn remove_whole(base: &Path, name: &str, is_needless: impl Fn(&Path) -> bool) {
     }
 }
 
-/// A name that nothing has.
+/// A name that is not taken.
 fn aside(base: &Path, what: &str) -> PathBuf {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     base.join(format!(".{what}-{}-{now}", std::process::id()))
 }
 
-/// Since a run has asked for it last.
+/// The time since a run has asked for it last.
 fn age(directory: &Path) -> Option<Duration> {
     fs::symlink_metadata(directory).ok()?.modified().ok()?.elapsed().ok()
 }
 
-/// Whether the build is gone that the links of a directory point to.
+/// True if the build is gone that a link of the directory points to.
 fn lacks_libraries(directory: &Path) -> bool {
     let dangling = |path: &Path| {
         path.is_symlink() && fs::metadata(path).is_err_and(|e| e.kind() == ErrorKind::NotFound)
@@ -270,7 +271,7 @@ fn lacks_libraries(directory: &Path) -> bool {
 
 fn fill(directory: &Path, files: &[(String, Content)]) -> io::Result<()> {
     fs::create_dir(directory)?;
-    // Whatever the umask is: programs that change their user must get in.
+    // With any umask: programs that change their user must get in.
     fs::set_permissions(directory, Permissions::from_mode(0o755))?;
     for (name, content) in files {
         let path = directory.join(name);
@@ -297,7 +298,7 @@ fn write(path: &Path, octets: &[u8], mode: u32) -> io::Result<()> {
     fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
-/// Whether the directory has these files as they should be, and no others.
+/// True if the directory has these files as they should be, and no others.
 fn holds(directory: &Path, files: &[(String, Content)]) -> bool {
     let all = files.iter().flat_map(|(name, _)| Path::new(name).ancestors());
     let is_right = |(name, content): &(String, Content)| {
@@ -313,7 +314,7 @@ fn holds(directory: &Path, files: &[(String, Content)]) -> bool {
     has_only(directory, Path::new(""), &all.collect()) && files.iter().all(is_right)
 }
 
-/// Whether a folder of the directory holds nothing but what is wanted.
+/// True if a folder of the directory holds only wanted files.
 fn has_only(directory: &Path, folder: &Path, wanted: &HashSet<&Path>) -> bool {
     let Ok(entries) = fs::read_dir(directory.join(folder)) else { return false };
     entries.into_iter().flatten().all(|entry| {

@@ -43,15 +43,15 @@ enum Kind {
 #[derive(Debug, PartialEq, Eq)]
 struct Dynamic {
     interpreter: PathBuf,
-    /// It says itself where its libraries are.
+    /// It has a list of library directories of its own.
     own_path: bool,
-    /// And that goes before LD_LIBRARY_PATH.
+    /// Its list goes before LD_LIBRARY_PATH.
     rpath: bool,
     /// The libraries that it needs, by their names.
     needed: Vec<Vec<u8>>,
 }
 
-/// Why a program is not started.
+/// The reason why a program is not started.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     NotFound,
@@ -68,7 +68,7 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
-    /// Whether there is no such program at all.
+    /// True if there is no such program at all.
     pub(super) fn is_absence(&self) -> bool {
         matches!(self, Self::NotFound)
     }
@@ -131,17 +131,17 @@ impl Located {
         &self.path
     }
 
-    /// Whether the program's own list of directories goes before LD_LIBRARY_PATH (ld.so(8)).
+    /// True if the program's own list of directories goes before LD_LIBRARY_PATH (ld.so(8)).
     pub(super) fn has_rpath(&self) -> bool {
         self.dynamic().is_some_and(|program| program.rpath)
     }
 
-    /// Whether the program has a list of directories of its own at all.
+    /// True if the program has a list of directories of its own at all.
     pub(super) fn has_own_path(&self) -> bool {
         self.dynamic().is_some_and(|program| program.own_path)
     }
 
-    /// Whether it needs a library whose name begins so.
+    /// True if it needs a library whose name begins with `start`.
     pub(super) fn needs(&self, start: &str) -> bool {
         let same = |name: &Vec<u8>| name.starts_with(start.as_bytes());
         self.dynamic().is_some_and(|program| program.needed.iter().any(same))
@@ -151,13 +151,13 @@ impl Located {
         if let Kind::Dynamic(dynamic) = &self.kind { Some(dynamic) } else { None }
     }
 
-    /// Whether it is Python, or a script that may well be one for it.
+    /// True for Python, and for a script, which may well be Python's.
     pub(super) fn is_python(&self) -> bool {
         let name = self.path.file_name().unwrap_or_default().as_bytes();
         name.starts_with(b"python") || matches!(self.kind, Kind::Script)
     }
 
-    /// Why the program would not get the libraries.
+    /// The reason why the program would not get the libraries, if there is one.
     pub(super) fn obstacle(&self) -> Option<Refusal> {
         let interpreter = match &self.kind {
             Kind::Static => return Some(Refusal::Static),
@@ -212,7 +212,7 @@ fn executable(path: &Path) -> Result<(), Refusal> {
     })
 }
 
-/// Whether a file begins as programs and scripts do; `None` where this user cannot read it.
+/// True if a file begins as programs and scripts do; `None` where this user cannot read it.
 fn looks_like_program(path: &Path) -> Option<bool> {
     let mut start = Vec::new();
     File::open(path).ok()?.take(4).read_to_end(&mut start).ok()?;

@@ -125,8 +125,8 @@ impl Tree {
     }
 
     /// Traffic is counted by the processes of this tree that live, for all devices alike; RoCE's
-    /// own counters are those of all its processes; and what else the kernel counts for an RDMA
-    /// device is counted for the interfaces below it here.
+    /// own counters are those of all its processes; and the other counters that the kernel has for
+    /// an RDMA device are those of the interfaces below it.
     fn counters(&mut self, device: &str, port: &str, interfaces: &[&Interface]) {
         for (kind, counter, divisor, count) in MOVED {
             let list = format!("{divisor}\n#{count}");

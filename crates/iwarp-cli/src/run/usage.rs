@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Which of the directories that show a device some process still uses.
+//! Finds the directories that show a device and that some process still uses.
 
 use std::cell::OnceCell;
 use std::fs;
@@ -28,15 +28,15 @@ pub(super) fn scope() -> Option<String> {
 pub(super) struct Usage(OnceCell<Option<Vec<Vec<u8>>>>);
 
 impl Usage {
-    /// Says whether a process may use the directory of that name.
+    /// True if a process may use the directory of that name.
     pub(super) fn covers(&self, name: &str) -> bool {
         let Some(seen) = self.0.get_or_init(look) else { return true };
         seen.iter().any(|text| contains(text, name.as_bytes()))
     }
 }
 
-/// Of each process the variable, and what it has mapped, as some overwrite their environment.
-/// `None` where that cannot be told of all that this user may have started.
+/// The variable of each process, and what it has mapped, as some overwrite their environment.
+/// `None` where that is not known of all processes that this user may have started.
 fn look() -> Option<Vec<Vec<u8>>> {
     let mut seen = Vec::new();
     for entry in fs::read_dir("/proc").ok()? {

@@ -52,7 +52,8 @@ void verbs_register_driver_34(const void *driver);
 __attribute__((constructor)) static void report(void) { verbs_register_driver_34(0); }
 "#;
 
-/// Opens what it is given, as Python opens modules, and says which device and library it found.
+/// Opens what it is given, as Python opens modules, and prints the device and the library that it
+/// found.
 const OPENER: &str = r#"
 #include <dlfcn.h>
 #include <stdio.h>
@@ -137,7 +138,7 @@ impl Wheel {
         assert!(found.success(), "cc {arguments:?}");
     }
 
-    /// The words about these of the program that opens modules.
+    /// The output about these of the program that opens modules.
     fn open(&self, options: &[&str], modules: &[&Path]) -> String {
         let output = command(&["run"])
             .args(options)
@@ -190,7 +191,7 @@ fn a_copy_that_is_opened_by_its_path_is_replaced() {
     // The second one needs the first.
     let list = "list of one\n";
     assert_eq!(found, format!("{list}{list}event RDMA_CM_EVENT_ADDR_RESOLVED\n{list}"));
-    // And what needs it by its name afterwards finds the same.
+    // A module that needs it by its name afterwards finds it, too.
     let module = wheel.module("module.so", true, &[VERBS, CM]);
     assert!(wheel.open(&["--bundled=on"], &[&verbs, &cm, &module]).ends_with(OURS));
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The frames on the wire, in the eyes of somebody else's decoder: tcpdump captures a real
-//! exchange, tshark takes it apart. Needs the right to capture on loopback.
+//! The frames on the wire, in the eyes of a foreign decoder: tcpdump captures a real exchange,
+//! tshark takes it apart. Needs the right to capture on loopback.
 
 use std::env;
 use std::fs;
@@ -48,7 +48,7 @@ impl Capture {
     }
 
     /// Waits for both FINs to be in the file, then ends the capture. Only the first connection
-    /// counts: the port may be used again by somebody else.
+    /// counts: the port may be used again by another process.
     fn end(mut self) -> Decoded {
         let deadline = Instant::now() + PATIENCE;
         let fins = ["-Y", "tcp.stream == 0 && tcp.flags.fin == 1"];
@@ -94,7 +94,7 @@ impl Decoded {
         self.text.lines().filter(|line| line.contains(what)).count()
     }
 
-    /// Nothing of ten rounds is missing.
+    /// All of ten rounds is there.
     fn has_ten_rounds(&self) {
         for (opcode, least) in
             [("Write (0x0)", 10), ("Read Request (0x1)", 10), ("Read Response (0x2)", 10)]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `iwarp conform`: our own stack conforms at both ends of a connection, whatever it is set to, and
-//! what the command writes can be read.
+//! `iwarp conform`: our own stack conforms at both ends of a connection, with any settings, and the
+//! command's output can be read.
 
 use std::env;
 use std::fs;
@@ -16,9 +16,10 @@ use crate::common::{command, run, stderr, stdout};
 /// Cases that see something of our stack as a server, and as a client, at the least.
 const SERVER: usize = 250;
 const CLIENT: usize = 210;
-/// Those that see it ask for Atomics and send Immediate Data, where it is told that its peer has RFC 7306.
+/// Cases that see it ask for Atomics and send Immediate Data, where it is told that its peer has RFC 7306.
 const EXTENDED: usize = 44;
-/// Of what is to be seen under perftest: the start-up's keys, lengths and revisions, CRCs, STags.
+/// Requirements that can be seen under perftest, on the start-up's keys, lengths and revisions,
+/// CRCs, STags.
 const PERFTEST: [&str; 6] = [
     "MPA-5044-7.1.1-02",
     "MPA-5044-7.1.2-20",
@@ -37,7 +38,7 @@ const SETTINGS: [[&str; 4]; 5] = [
     ["on", "off", "roce", "assume"],
 ];
 
-/// A target whose stack asks for those.
+/// A target whose stack has these settings.
 fn target(settings: [&str; 4]) -> Server {
     target_at("127.0.0.1:0", settings)
 }
@@ -46,7 +47,7 @@ fn target_at(address: &str, settings: [&str; 4]) -> Server {
     Server::start_with(&mut stack(&["conform", "--target", address], settings))
 }
 
-/// The command with a stack that is set to those.
+/// The command, whose stack has these settings.
 fn stack(arguments: &[&str], [crc, markers, personality, extensions]: [&str; 4]) -> Command {
     let mut stack = command(arguments);
     stack.env("IWARP_CRC", crc).env("IWARP_MARKERS", markers);

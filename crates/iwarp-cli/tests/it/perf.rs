@@ -14,7 +14,7 @@ use crate::common::{command, run, stderr, stdout, within};
 /// The time that anything may take that has to end by itself.
 const SOON: Duration = Duration::from_secs(15);
 
-/// Two rounds of 2 ms of whatever `arguments` say, as JSON.
+/// Two rounds of 2 ms of the tests in `arguments`, as JSON.
 fn measure(arguments: &[&str]) -> Value {
     let output =
         run(&[&["perf", "--rounds", "2", "--time", "2", "--json", "-"], arguments].concat());
@@ -477,7 +477,8 @@ fn nobody_listening_is_an_error() {
     assert!(stderr(&output).contains("cannot reach"), "{}", stderr(&output));
 }
 
-/// Wherever it is in its round, and however the client waits: on memory, on events, in raw TCP.
+/// At any point of its round, and in each way in which the client waits: on memory, on events, in
+/// raw TCP.
 #[test]
 fn a_server_that_is_killed_is_an_error_within_seconds() {
     for test in [

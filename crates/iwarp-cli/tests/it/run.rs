@@ -173,7 +173,7 @@ fn options_become_variables() {
 
 #[test]
 fn the_soft_limit_of_descriptors_is_raised() {
-    // A soft limit of 100 below whatever hard one there is.
+    // A soft limit of 100 below any hard one.
     let script =
         format!("ulimit -Sn 100; {} run -- sh -c ulimit\\ -Sn", env!("CARGO_BIN_EXE_iwarp"));
     let output = Command::new("sh").args(["-c", &script]).output().expect("a shell");
@@ -201,7 +201,7 @@ fn what_is_no_program_is_refused() {
     let script = scratch.file("script", "#!/bin/sh\n");
     fs::set_permissions(&script, Permissions::from_mode(0o644)).expect("its mode");
     assert!(refused(&script, 126).contains("chmod +x"));
-    // Nobody should make a program of that.
+    // A user should not be told to make a program of that.
     let reason = refused("/etc/passwd", 126);
     assert!(reason.contains("is not a program") && !reason.contains("chmod"), "{reason}");
 }
@@ -242,8 +242,8 @@ fn a_damaged_program_is_refused() {
 
 #[test]
 fn a_setuid_program_is_refused() {
-    // `su` is everywhere, and setuid root. For root that means nothing, so be somebody else, who
-    // may not reach the build.
+    // `su` is everywhere, and setuid root. For root that means nothing, so be another user, who may
+    // not reach the build.
     let scratch = std::env::temp_dir().join(format!("iwarp-test-run-{}", std::process::id()));
     fs::create_dir(&scratch).expect("a directory in /tmp");
     let iwarp = scratch.join("iwarp");
@@ -412,7 +412,8 @@ fn a_tidied_up_directory_is_made_anew() {
     assert_eq!(fs::read_dir(place.join("iwarp")).expect("it is there").count(), 2);
 }
 
-/// There /tmp is somebody's whom the namespace does not know, and root's name is taken by root.
+/// There /tmp belongs to a user whom the namespace does not know, and root's name is taken by the
+/// real root.
 #[test]
 fn users_in_a_namespace_of_their_own_are_served() {
     let iwarp = env!("CARGO_BIN_EXE_iwarp");
@@ -463,7 +464,7 @@ fn sees_all_processes() -> bool {
 }
 
 /// A tree that ended programs have left goes at the next start. One that a process uses stays, and
-/// so does whatever is no directory of this user's.
+/// so does anything that is no directory of this user's.
 #[test]
 fn device_files_that_nobody_uses_go_at_the_next_start() {
     if !sees_all_processes() {
@@ -543,8 +544,8 @@ fn programs_see_the_device_in_sys_and_dev() {
     }
 }
 
-/// As Linux has them: the network interface and the NUMA node are those of the device above.
-/// All runs see the same files: what one tries to write there, none sees.
+/// As Linux has them: the network interface and the NUMA node are those of the device above. All
+/// runs share the files: what one tries to write there, none sees.
 #[test]
 fn what_a_program_writes_to_sys_no_later_run_sees() {
     let scratch = Scratch::new("written");
@@ -586,8 +587,8 @@ fn named_devices_are_all_in_sys() {
     assert_eq!(stderr(&output), "");
 }
 
-/// The kernel's unit is a word of four bytes. What a process has moved counts for as long as it
-/// lives, here and for those who ask by netlink.
+/// The kernel's unit is a word of four bytes. Bytes that a process has moved count for as long as
+/// it lives, here and for those who ask by netlink.
 #[test]
 fn counters_are_what_live_processes_move() {
     let scratch = Scratch::new("moved");
@@ -637,7 +638,7 @@ fn processes_say_what_they_move() {
     }
 }
 
-/// Processes count on a file of the tree, the same for all runs that share it.
+/// Processes count in a file of the tree, one for all runs that share it.
 #[test]
 fn counters_of_packets_are_what_processes_have_counted() {
     let script = r"cd /sys/class/infiniband/counting/ports/1/hw_counters
@@ -659,7 +660,7 @@ fn devices_that_make_no_sense_are_refused() {
     }
 }
 
-/// A directory of links to a build that was deleted helps nobody.
+/// A directory of links to a build that was deleted is of no use.
 #[test]
 fn links_to_a_build_that_is_gone_are_removed() {
     let scratch = Scratch::new("gone");

@@ -24,13 +24,13 @@ pub struct Case {
     pub title: String,
     /// The requirements that it looks at, by id.
     pub covers: Vec<String>,
-    /// Which ends of a connection it may be run from.
+    /// The ends of a connection that it may be run from.
     pub role: Roles,
     /// The features that the peer must offer.
     pub needs: Vec<Need>,
     /// The steps, in order.
     pub steps: Vec<Step>,
-    /// Where it was read from.
+    /// The file that it was read from.
     pub file: String,
 }
 
@@ -53,7 +53,7 @@ pub enum Roles {
 }
 
 impl Roles {
-    /// Whether `role` is one of them.
+    /// True if `role` is one of them.
     pub fn has(self, role: Role) -> bool {
         self == Self::Either || self == Self::One(role)
     }
@@ -74,7 +74,7 @@ pub enum Need {
     Reads,
     /// Takes Atomics and Immediate Data of RFC 7306.
     Extensions,
-    /// No kernel: what some kernels are known not to survive is not for them.
+    /// No kernel: some kernels are known not to survive the case.
     UserSpace,
     /// CRCs on the stream.
     Crc,
@@ -122,9 +122,9 @@ pub enum Action {
     ExpectSilence(Duration),
     /// Wants the answer to a Read of nothing.
     Ping,
-    /// Writes what follows in pieces of so many bytes.
+    /// Writes all that follows in pieces of so many bytes.
     Split(usize),
-    /// Writes what follows a byte at a time, and waits so long after the first, and longer and
+    /// Writes all that follows a byte at a time, and waits so long after the first, and longer and
     /// longer after the others.
     Drip(Duration),
     /// Makes so many more connections to the peer that say nothing.

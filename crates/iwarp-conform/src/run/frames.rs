@@ -39,7 +39,7 @@ impl Session<'_> {
         self.check_offer()
     }
 
-    /// A responder is silent until the initiator's first message, whatever it is.
+    /// Waits for the initiator's first message, of any kind: a responder is silent until then.
     pub(super) fn first_message(&mut self) -> Result<(), Stop> {
         self.heard = true;
         let deadline = self.link.now() + self.settings.patience;
@@ -133,7 +133,7 @@ impl Session<'_> {
         })
     }
 
-    /// Takes the peer's frame, and looks at what holds for every one.
+    /// Takes the peer's frame, and checks the rules for all frames.
     pub(super) fn receive_frame(&mut self, kind: Kind, fields: &Fields) -> Result<Frame, Stop> {
         let deadline = self.deadline(fields)?;
         let wanted = format!("an MPA {kind:?}");
@@ -200,7 +200,7 @@ fn no_rdmac() -> Stop {
     Stop::NotSeen("the peer has no versions but the IETF's".to_owned())
 }
 
-/// The fault of a frame whatever was asked: what should be there, and what is.
+/// Checks the rules for all frames; the error is what should be there, and what is.
 fn check_frame(kind: Kind, frame: &Frame, ours: Option<&Frame>) -> Result<(), (String, String)> {
     let wrong = |wanted: &str, came: String| Err((wanted.to_owned(), came));
     if frame.key != *kind.key() {

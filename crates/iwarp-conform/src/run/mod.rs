@@ -27,7 +27,7 @@ pub struct Settings {
     pub markers: bool,
     /// The revision of the Requests that are sent: 1 or 2.
     pub revision: u8,
-    /// Which program answers.
+    /// The program that answers.
     pub peer: Peer,
     /// The time that the peer may take for one step.
     pub patience: Duration,
@@ -115,7 +115,7 @@ fn tcp(
     Ok(Box::new(tcp))
 }
 
-/// Whether the case is for such a peer, or why not.
+/// Succeeds if the case is for such a peer; the error says why not.
 fn may_run(case: &Case, settings: &Settings) -> Result<(), String> {
     let lacks = settings.peer.lacks(&case.needs).or_else(|| {
         let hurries = case.needs.contains(&Need::Time) && !settings.slow;

@@ -65,7 +65,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Leaves, and gives the peer a moment to do the same, so that the next case finds it at rest.
+    /// Leaves, and gives the peer a moment to leave, too, so that the next case finds it at rest.
     pub(super) fn end(mut self) -> Record {
         if self.link.resets {
             // A FIN in front of it would make it something else.
@@ -83,16 +83,17 @@ impl<'a> Session<'a> {
         record
     }
 
-    /// A responder of the peer-to-peer model still waits for its first frame. There are kernels that do not
-    /// survive it when the stream ends without, so that a case which stops here must not leave at once.
+    /// A responder of the peer-to-peer model still waits for its first frame. Some kernels do not survive a
+    /// stream that ends without it, so a case that stops here must not leave at once.
     fn owes_a_first_frame(&self) -> bool {
         let agreed = self.their_depths().is_some_and(|depths| depths.a);
         let has_sent = self.stream.as_ref().is_some_and(|stream| !stream.sent.is_empty());
         self.role == Role::Connect && agreed && !has_sent
     }
 
-    /// Why the target cannot carry out an order, where it says so behind what a step does not want. It may
-    /// have begun with the rest of the order, and what it says waits behind Reads of that.
+    /// The reason why the target cannot carry out an order, if it gives one behind a message that a step
+    /// does not want. It may have begun with the rest of the order, and the reason waits behind Reads of
+    /// that.
     pub(super) fn refusal(&mut self) -> Option<String> {
         let deadline = self.link.now() + GOODBYE;
         loop {
@@ -117,7 +118,7 @@ impl<'a> Session<'a> {
         Ok(self.link.now() + within)
     }
 
-    /// Full Operation: whatever is sent or wanted from here on are FPDUs.
+    /// Full Operation: from here on only FPDUs are sent and wanted.
     pub(super) fn stream(&mut self) -> Result<(&mut Stream, &mut Link), Stop> {
         if self.stream.is_none() {
             let stream = self.enter()?;
@@ -131,7 +132,7 @@ impl<'a> Session<'a> {
             return Err(Stop::NotSeen("the case sends before its start-up is over".to_owned()));
         };
         let crc = (ours.flags | theirs.flags) & startup::C != 0;
-        // RFC 5044 Appendix C.2.3: markers in both directions, whoever asked for them.
+        // RFC 5044 Appendix C.2.3: markers in both directions, whichever end asked for them.
         let is_rdmac = ours.revision == 0 && self.wants_rdmac();
         let framer = Framer::new(crc, is_rdmac || theirs.flags & startup::M != 0);
         let deframer = Deframer::new(crc, ours.flags & startup::M != 0);
@@ -160,7 +161,7 @@ impl<'a> Session<'a> {
         Ok(stream)
     }
 
-    /// Whether the case is about the versions of the RDMA Consortium.
+    /// True if the case is about the versions of the RDMA Consortium.
     pub(super) fn wants_rdmac(&self) -> bool {
         self.needs.contains(&Need::Rdmac)
     }
@@ -170,7 +171,7 @@ impl<'a> Session<'a> {
         self.stream.as_ref().map_or(1, |stream| stream.version.into())
     }
 
-    /// Whether the peer offers what the case needs.
+    /// Checks that the peer offers what the case needs.
     pub(super) fn check_offer(&self) -> Result<(), Stop> {
         let offer = self.offer.as_ref();
         let lends = |name: &str| offer.is_some_and(|offer| offer.lent.contains_key(name));
@@ -244,7 +245,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// A field's number, or what it is otherwise.
+    /// A field's number, or `otherwise` without the field.
     pub(super) fn number_or(
         &self,
         fields: &Fields,

@@ -19,7 +19,7 @@ use crate::wire::segment::{
 };
 use crate::wire::startup::{self, Frame};
 
-/// A sink's STag that is nobody's.
+/// A sink's STag that names no memory.
 const PING_STAG: u32 = 0x7069_6e67;
 /// Bytes of an answer that is one segment.
 const MOST_ZEROS: u32 = 32_768;
@@ -248,7 +248,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Whether a Read of nothing may be what a step wants.
+    /// True if a Read of nothing may be what a step wants.
     fn wants_empty_read(&self, kind: Kind, fields: &Fields) -> Result<bool, Stop> {
         let Some(sizes) = fields.all("size") else { return Ok(kind == Kind::ReadRequest) };
         for size in sizes {
@@ -302,7 +302,7 @@ impl Session<'_> {
         }
     }
 
-    /// Whether nothing comes but what any peer may send; anything else is kept.
+    /// True if only messages come that any peer may send; anything else is kept.
     fn is_silent(&mut self, deadline: Instant, fields: &Fields) -> Result<bool, Stop> {
         loop {
             let (stream, link) = self.stream()?;
@@ -405,7 +405,7 @@ impl Session<'_> {
         Err(Stop::deviates(wanted, came, &bytes))
     }
 
-    /// More connections to the same place, which end with the case. It goes on with the last.
+    /// More connections to the peer, which end with the case. It goes on with the last.
     fn crowd(&mut self, number: u64) -> Result<(), Stop> {
         if self.role != Role::Connect {
             return Err(Stop::NotSeen("the case is wrong: a crowd connects".to_owned()));
@@ -440,7 +440,7 @@ impl Session<'_> {
         stream.silent(link, deadline)
     }
 
-    /// A Read of nothing: nobody may check its STag, and whoever has taken in everything before
+    /// A Read of nothing: no peer may check its STag, and one that has taken in everything before
     /// it without fault answers it.
     fn ping(&mut self) -> Result<(), Stop> {
         self.pings += 1;
@@ -474,7 +474,7 @@ impl Session<'_> {
     }
 }
 
-/// Whether a step passes over such a message.
+/// True if a step passes over such a message.
 fn is_past(fields: &Fields, message: &Message) -> bool {
     let is_it = |value: &Value| matches!(value, Value::Word(name) if name == message.kind.name());
     fields.all("past").unwrap_or_default().iter().any(is_it)

@@ -73,7 +73,7 @@ impl Kind {
         KINDS[self as usize].2
     }
 
-    /// Whether its untagged header names an STag to invalidate.
+    /// True if its untagged header names an STag to invalidate.
     pub const fn invalidates(self) -> bool {
         matches!(self, Self::SendInvalidate | Self::SendSolicitedInvalidate)
     }
@@ -92,7 +92,7 @@ pub struct Segment {
     pub payload: Vec<u8>,
 }
 
-/// Where a segment belongs.
+/// The place in which a segment belongs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
     /// Of a tagged segment.
@@ -163,7 +163,7 @@ impl Segment {
         Kind::of(self.rdmap & 0x0f)
     }
 
-    /// Whether it is the last of its message.
+    /// True if it is the last of its message.
     pub const fn is_last(&self) -> bool {
         self.ddp & LAST != 0
     }
@@ -177,15 +177,15 @@ pub const fn header_len(ddp: u8) -> usize {
 /// The header of a Read Request (RFC 5040 §4.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReadRequest {
-    /// Where the data go.
+    /// The data sink's STag.
     pub sink_stag: u32,
-    /// And to which place.
+    /// The data sink's tagged offset.
     pub sink_to: u64,
     /// The number of bytes.
     pub size: u32,
-    /// Where they are.
+    /// The data source's STag.
     pub source_stag: u32,
-    /// And at which place.
+    /// The data source's tagged offset.
     pub source_to: u64,
 }
 
@@ -229,11 +229,11 @@ pub struct AtomicRequest {
     pub to: u64,
     /// The number that is added or put in.
     pub data: u64,
-    /// Which bits of it.
+    /// The Add or Swap Mask.
     pub mask: u64,
     /// The value to compare with.
     pub compare: u64,
-    /// Which bits of it.
+    /// The Compare Mask.
     pub compare_mask: u64,
 }
 
@@ -277,11 +277,11 @@ impl AtomicRequest {
 /// A Terminate's payload (RFC 5040 §4.8).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Terminate {
-    /// Which layer found it: 0 RDMAP, 1 DDP, 2 MPA.
+    /// The layer that found the error: 0 RDMAP, 1 DDP, 2 MPA.
     pub layer: u8,
     /// The kind of error.
     pub etype: u8,
-    /// Which error.
+    /// The error code.
     pub code: u8,
     /// M, D, R and the reserved bits.
     pub bits: u16,

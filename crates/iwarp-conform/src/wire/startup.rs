@@ -2,7 +2,7 @@
 
 //! MPA's start-up frames (RFC 5044 §7.1.1, RFC 6581 §6 and §9).
 
-/// Which of the two.
+/// The two frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// The initiator's.
@@ -102,13 +102,13 @@ pub struct Depths {
     pub a: bool,
     /// A zero-length Send may be its first frame.
     pub b: bool,
-    /// Reads that the sender of this answers at the same time; 14 bits.
+    /// Reads that the sender of this answers at a time; 14 bits.
     pub ird: u16,
     /// A zero-length Write may be the first frame.
     pub c: bool,
     /// A zero-length Read may be the first frame.
     pub d: bool,
-    /// Reads that the sender of this has under way; 14 bits.
+    /// Reads that the sender of this has under way at a time; 14 bits.
     pub ord: u16,
 }
 

@@ -181,7 +181,7 @@ const CLIENTS: &[(&str, &str)] = &[
     ("is permissive, but for RDMAP", "rdmac-permissive-initiator"),
 ];
 
-/// So many times a deviation that was missed is looked for by itself.
+/// A deviation that was missed is looked for by itself so many times.
 const AGAIN: usize = 5;
 
 /// Peers with nothing wrong in them.
@@ -231,7 +231,7 @@ fn conforms(wrong: &'static str, role: Role, cases: &[Case], settings: &Settings
     }
 }
 
-/// Whether a case must have something to look at in that peer.
+/// True if a case must have something to look at in that peer.
 fn must_be_seen(case: &Case, wrong: &str) -> bool {
     !case.needs.iter().any(|need| match need {
         Need::Markers => wrong != "asks for markers",
@@ -242,7 +242,7 @@ fn must_be_seen(case: &Case, wrong: &str) -> bool {
     })
 }
 
-/// A peer that can talk to the RDMA Consortium's does not refuse what others refuse.
+/// True where a peer that can talk to the RDMA Consortium's does not refuse what others refuse.
 fn may_deviate(case: &Case, wrong: &str) -> bool {
     let is_old = case.steps.iter().any(|step| step.text.contains("rev=0"));
     wrong == "is permissive" && is_old && !case.needs.contains(&Need::Rdmac)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Orders: what their words mean, and what is none.
+//! Orders: the meaning of their words, and messages that are none.
 
 use iwarp_conform::order::{Operation, Request, decode};
 

@@ -60,7 +60,7 @@ struct Region {
     of_others: bool,
 }
 
-/// Why a stream ends: a Terminate, with so much of the segment quoted.
+/// The way in which a stream ends: a Terminate, with so much of the segment quoted.
 enum Fault {
     Is((u8, u8, u8), Quote),
     /// The stream ends without one.
@@ -100,7 +100,7 @@ struct Peer {
 }
 
 fn serve(mut stream: TcpStream, wrong: &'static str) {
-    // The tester leaves however it likes.
+    // The tester may leave in any way.
     let _ = stream.set_nodelay(true);
     let _ = stream.set_read_timeout(Some(PATIENCE));
     let mut came = Vec::new();
@@ -124,7 +124,7 @@ fn serve(mut stream: TcpStream, wrong: &'static str) {
     peer.attend(came, deframer);
 }
 
-/// Whether it has the versions of the RDMA Consortium too.
+/// True if it has the versions of the RDMA Consortium too.
 fn is_permissive(wrong: &str) -> bool {
     wrong.starts_with("is permissive")
 }

@@ -11,8 +11,8 @@
 //! instruction finishes it, which knows CRC32c, or else a table.
 //!
 //! Source bytes are loaded by inline assembly: the compiler may neither load them twice nor assume
-//! anything about memory that others write, and the fault handler knows these instructions. What
-//! was loaded when the memory was gone is of no meaning, and nor is the CRC.
+//! anything about memory that others write, and the fault handler knows these instructions. Bytes
+//! loaded when the memory was gone have no meaning, nor has the CRC.
 
 use std::arch::asm;
 use std::arch::x86_64::{
@@ -34,7 +34,7 @@ use crate::reach::x86_64::{guarded, load};
 pub(super) const CASTAGNOLI: u32 = 0x82f6_3b78;
 pub(super) const ETHERNET: u32 = 0xedb8_8320;
 
-/// Whether the processor has what [`copy_crc`] needs.
+/// True if the processor has what [`copy_crc`] needs.
 pub(super) fn available() -> bool {
     is_x86_feature_detected!("sse4.2") && is_x86_feature_detected!("pclmulqdq")
 }
@@ -377,7 +377,7 @@ unsafe fn narrow<const P: u32>(
     register: u32,
 ) -> Result<u32, Fault> {
     if len < 16 {
-        // SAFETY: the same contract.
+        // SAFETY: this function's contract.
         return unsafe { tail::<P>(dst, src, len, register) };
     }
     let register = _mm_cvtsi32_si128(register as i32);
@@ -486,7 +486,7 @@ fn feed<const P: u32>(mut register: u32, octets: &[u8]) -> u32 {
     register
 }
 
-/// Every width, whatever would be chosen, if the processor has them.
+/// Every width that the processor has, not only the one that would be chosen.
 #[cfg(test)]
 pub(super) fn each_for_tests<const P: u32>() -> Vec<(&'static str, super::tests::Routine)> {
     unsafe fn narrow_only<const P: u32>(

@@ -58,7 +58,7 @@ impl Chain {
         let number = if handler == libc::SIG_DFL { DEFAULT } else { self.number(handler, flags) };
         let mut order = self.order.load(Ordering::Relaxed);
         loop {
-            // Where it stood before it stands no more.
+            // Its earlier entry is left out.
             let mut new = number;
             let mut at = 8;
             for depth in 0..DEEP {
@@ -145,7 +145,7 @@ impl Chain {
 
 /// Signals that are being passed on, in all threads.
 static FLIGHTS: [Slot; 32] = [const { Slot::new() }; 32];
-/// Whose place is taken when there are more: handlers that jump out never come back.
+/// The slot to take when there are more: handlers that jump out never come back.
 static OLDEST: AtomicUsize = AtomicUsize::new(0);
 
 struct Slot {
@@ -174,7 +174,7 @@ impl Flight {
         if let Some(slot) = FLIGHTS.iter().find(|slot| slot.frame.load(Ordering::Relaxed) == frame)
         {
             // A call within the first one stands below it. Else the first was left by a jump, and
-            // this is another signal whose frame has the same place.
+            // this is another signal whose frame has its place.
             let nested = here < slot.here.load(Ordering::Relaxed);
             let depth = if nested { slot.depth.load(Ordering::Relaxed) + 1 } else { 0 };
             return Self::at(slot, frame, here, depth);

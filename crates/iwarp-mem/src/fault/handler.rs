@@ -65,7 +65,7 @@ fn install(signal: c_int) -> bool {
     ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | (found.sa_flags & kept);
     let Some(replaced) = action(signal, Some(&ours)) else { return false };
     if replaced.sa_sigaction != address() {
-        // Mostly the same again; another if the program has changed it just now.
+        // Mostly the one found; another if the program has changed it just now.
         before(signal).push(replaced.sa_sigaction, replaced.sa_flags);
     }
     true

@@ -2,10 +2,10 @@
 
 //! SIGSEGV and SIGBUS let in by a thread that blocks them otherwise.
 //!
-//! One that is sent meanwhile was meant for whoever takes it, by `sigwait` or a signalfd, in another
-//! thread or in this one later. The handler keeps it until the thread has them blocked again; then it
-//! is sent again. In an access that is at its end, as a fault that is blocked would be the end of the
-//! process. Between accesses, where the library's own threads have them unblocked too, it is at once.
+//! One that is sent meanwhile was meant to be taken by `sigwait` or a signalfd, in another thread
+//! or in this one later. The handler keeps it until the thread has them blocked again; then it is
+//! sent again. During an access this happens at its end, as a blocked fault would end the process;
+//! between accesses, where the library's own threads have them unblocked too, at once.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
@@ -102,7 +102,7 @@ const TAKING: i32 = -1;
 pub(super) struct Slot {
     /// 0: none.
     thread: AtomicI32,
-    /// Whose thread it is: a forked child has its parent's slots, and none of the threads.
+    /// The thread's process: a forked child has its parent's slots, and none of the threads.
     process: AtomicI32,
     /// The signals that it blocks otherwise.
     blocked: AtomicU8,
@@ -190,7 +190,7 @@ impl Slot {
         let of_signal = &self.kept[usize::from(signal == libc::SIGBUS)];
         let kept = &of_signal[usize::from(info.si_code != SI_TKILL)];
         if !kept.there.load(Ordering::Acquire) {
-            // SAFETY: nobody reads it before it is there.
+            // SAFETY: no thread reads it before it is there.
             unsafe { (*kept.info.get()).write(info) };
             kept.there.store(true, Ordering::Release);
         }
@@ -216,20 +216,19 @@ impl Slot {
 /// `info` is the signal's.
 #[cold]
 unsafe fn send(signal: c_int, info: *mut libc::siginfo_t, to_thread: bool, this: i32) {
-    // SAFETY: sends what was sent, to the same thread or process.
+    // SAFETY: sends the signal on, to the thread or process that it was sent to.
     unsafe {
         if to_thread {
             libc::syscall(libc::SYS_rt_tgsigqueueinfo, libc::getpid(), this, signal, info);
         } else {
-            // By the number of this thread it goes to its process all the same. By the number of the
-            // process the kernel takes what `kill` has sent (SI_USER) from its first thread only.
+            // Under the number of this thread it goes to its process nevertheless. Under the number of
+            // the process the kernel takes what `kill` has sent (SI_USER) from its first thread only.
             libc::syscall(libc::SYS_rt_sigqueueinfo, this, signal, info);
         }
     }
 }
 
-/// Keeps a signal that was sent for whoever takes it, where this thread blocks it otherwise. False where
-/// it does not.
+/// Keeps a signal that was sent, if this thread blocks it otherwise; false if it does not.
 ///
 /// # Safety
 ///

@@ -13,6 +13,10 @@
 //!
 //! The gap that remains: a fault right behind such a change, in a thread whose look still holds, or
 //! where it is made in the midst of an access.
+//!
+//! (Considered: to interpose `sigaction`. That does not reach programs that load the library later than
+//! the C library, as plug-ins do, nor runtimes that make the system call. `signal-hook-registry` neither
+//! resumes behind the instruction nor comes back where the program has replaced the handler.)
 
 mod admit;
 mod chain;

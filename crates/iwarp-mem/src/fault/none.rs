@@ -2,7 +2,7 @@
 
 //! No handler: on systems where system calls find what is gone, or none is to be had.
 
-/// Nothing to be done; accesses see to it themselves, where they can.
+/// Does nothing; accesses see to it themselves, where they can.
 pub(crate) fn protect() -> Option<Admitted> {
     Some(admit())
 }

@@ -15,7 +15,7 @@ use super::{Fault, plain};
 ///
 /// # Safety
 ///
-/// As the same function of `plain`, but that `src` may be gone.
+/// As in `plain`, but `src` may be gone.
 pub(crate) unsafe fn load(dst: *mut u8, src: *const u8, n: usize) -> Result<(), Fault> {
     // SAFETY: this function's contract: `dst` is ours, and what lies at `src` the kernel looks
     // after.
@@ -31,7 +31,7 @@ pub(crate) unsafe fn load(dst: *mut u8, src: *const u8, n: usize) -> Result<(), 
 ///
 /// # Safety
 ///
-/// As the same function of `plain`, but that `dst` may be gone.
+/// As in `plain`, but `dst` may be gone.
 pub(crate) unsafe fn store(dst: *mut u8, src: *const u8, n: usize) -> Result<(), Fault> {
     // SAFETY: as above.
     match unsafe { transfer(libc::SYS_process_vm_writev, src.cast_mut(), dst, n) } {
@@ -85,7 +85,7 @@ macro_rules! store_one {
         ///
         /// # Safety
         ///
-        /// As the same function of `plain`, but that `dst` may be gone.
+        /// As in `plain`, but `dst` may be gone.
         pub(crate) unsafe fn $name(dst: *mut $type, value: $type) -> Result<(), Fault> {
             let octets = value.to_ne_bytes();
             // The kernel's stores are none of the compiler's, nor are they releases.
@@ -109,25 +109,25 @@ store_one!(store_u64, u64);
 ///
 /// # Safety
 ///
-/// As the same function of `plain`, but that `word` may be gone.
+/// As in `plain`, but `word` may be gone.
 pub(crate) unsafe fn update(word: *mut u64, new: impl Fn(u64) -> u64) -> Result<u64, Fault> {
     probe_write(word.cast())?;
     // SAFETY: this function's contract, and it was there a moment ago.
     unsafe { plain::update(word, new) }
 }
 
-/// Whether the byte can be read.
+/// Checks that the byte can be read.
 pub(crate) fn probe_read(addr: *const u8) -> Result<(), Fault> {
     let mut octet = 0;
-    // SAFETY: one byte of the stack. Where the call is denied, nothing is known.
+    // SAFETY: one byte of the stack. If the call is denied, nothing is known.
     match unsafe { transfer(libc::SYS_process_vm_readv, &raw mut octet, addr.cast_mut(), 1) } {
         Moved::All | Moved::Denied => Ok(()),
         Moved::Until(_) => Err(Fault { addr: addr.addr() }),
     }
 }
 
-/// Whether the byte can be written: a futex operation that sets no bit of the word that it is part
-/// of, and wakes no thread. Atomic, so that it takes back no other thread's store.
+/// Checks that the byte can be written, by a futex operation that sets no bit of the word that it
+/// is part of, and wakes no thread. Atomic, so that it takes back no other thread's store.
 pub(crate) fn probe_write(addr: *mut u8) -> Result<(), Fault> {
     /// `FUTEX_OP(FUTEX_OP_OR, 0, FUTEX_OP_CMP_EQ, -2048)`: sleepers on a word of that value, should
     /// there be any, are woken once too often.

@@ -4,7 +4,7 @@
 //!
 //! A program may unmap, protect or truncate what it has registered. An access to it then raises
 //! SIGSEGV or SIGBUS, out of which the handler of [`crate::fault`] makes the [`Fault`] that the
-//! access returns. What does not fault costs nothing: nothing is asked beforehand.
+//! access returns. An access that does not fault costs nothing more: nothing is asked beforehand.
 //!
 //! - `x86_64`: instructions of our own, whose addresses the handler knows.
 //! - `kernel`: on other processors, system calls that return `EFAULT` (Linux).

@@ -45,7 +45,7 @@ macro_rules! routines {
     }};
 }
 
-/// Those that survive, where the system lets them.
+/// The routines that survive faults, where the system lets them.
 fn all() -> Vec<Routines> {
     let mut all = Vec::new();
     #[cfg(all(target_arch = "x86_64", not(kernel_copies)))]

@@ -178,8 +178,8 @@ unsafe fn copy_long(dst: *mut u8, src: *const u8, n: usize) -> Result<(), Fault>
     }
 }
 
-/// Whether the processor says that its string copies are fast whatever their length (FSRM): older
-/// ones are slow to begin with them.
+/// True if the processor says that its string copies are fast at any length (FSRM): older ones are
+/// slow to begin with them.
 fn has_fast_strings() -> bool {
     static KNOWN: AtomicU8 = AtomicU8::new(0);
     match KNOWN.load(Ordering::Relaxed) {
@@ -432,7 +432,7 @@ pub(crate) unsafe fn update(word: *mut u64, new: impl Fn(u64) -> u64) -> Result<
     }
 }
 
-/// Whether the byte can be read.
+/// Checks that the byte can be read.
 pub(crate) fn probe_read(addr: *const u8) -> Result<(), Fault> {
     let mut fault = 0_usize;
     // SAFETY: reads a byte, or faults and goes on.
@@ -447,7 +447,7 @@ pub(crate) fn probe_read(addr: *const u8) -> Result<(), Fault> {
     Fault::check(fault)
 }
 
-/// Whether the byte can be written. It keeps its value, also where other threads write to it
+/// Checks that the byte can be written. It keeps its value, also where other threads write to it
 /// meanwhile; a page that is shared until it is written to is copied, as it would be if it were
 /// pinned.
 pub(crate) fn probe_write(addr: *mut u8) -> Result<(), Fault> {

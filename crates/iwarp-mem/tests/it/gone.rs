@@ -24,7 +24,7 @@ fn all() -> Access {
 }
 
 /// An address at which the system maps nothing by itself, as it begins from above: what is unmapped
-/// there stays so, whatever other tests do.
+/// there stays so, regardless of other tests.
 fn free_place() -> *mut c_void {
     static NEXT: AtomicUsize = AtomicUsize::new(0x2000_0000_0000);
     std::ptr::with_exposed_provenance_mut(NEXT.fetch_add(256 << 20, Ordering::Relaxed))

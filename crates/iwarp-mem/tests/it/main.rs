@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Registered memory from outside. What measures its process or takes its signals has a file beside
-//! this folder.
+//! Registered memory from outside. Tests that measure their process or take its signals have a file
+//! beside this folder.
 
 #[cfg(unix)]
 mod common;

@@ -126,7 +126,7 @@ fn whoever_revokes_waits_until_the_last_piece() {
             table.deregister(stag).unwrap();
             revoked.store(true, Ordering::SeqCst);
         });
-        // Nobody else comes in any more, so the other thread is at it.
+        // No other use can begin any more, so the other thread is revoking.
         until("a refusal", || table.begin_use(WHO, stag, Usage::RemoteWrite).is_err());
         sink.place(8, &[2; 8]).unwrap();
         assert!(!revoked.load(Ordering::SeqCst), "the use has not ended");

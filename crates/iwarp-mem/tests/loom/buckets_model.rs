@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A model of lookups while the table changes: what is there all the time is found, whatever is
-//! taken out beside it, moved, or moved to a larger table.
+//! A model of lookups while the table changes: an item that is there all the time is found, even
+//! while items are taken out, moved, or moved to a larger table.
 
 use std::ptr::null_mut;
 

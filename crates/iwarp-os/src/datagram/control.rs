@@ -158,7 +158,7 @@ mod tests {
         );
         let numbers: Vec<_> = messages(&octets[..len]).map(|m| m.number()).collect();
         assert_eq!(numbers[..2], [Some(77), Some(9)]);
-        // Cut off anywhere, what is whole is read, and nothing else.
+        // Cut off anywhere, only whole messages are read.
         for cut in 0..len {
             assert!(messages(&octets[..cut]).count() <= 3);
         }

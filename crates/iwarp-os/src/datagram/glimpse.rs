@@ -43,7 +43,7 @@ const IPV6: usize = 40;
 const UDP: usize = 8;
 
 impl Glimpse {
-    /// When it is handed to the device's queue.
+    /// Asks for it as it is handed to the device's queue.
     pub(super) const ASKED: u32 = libc::SOF_TIMESTAMPING_TX_SCHED;
 
     /// Reads a packet with its headers, of which the payload has so many bytes.
@@ -82,7 +82,7 @@ impl DatagramSocket {
     ///
     /// # Errors
     ///
-    /// Those of sending, as the system has them.
+    /// As for `sendmsg(2)`.
     pub fn glimpse(&self, message: &Outgoing<'_>, wait: Duration) -> io::Result<Option<Glimpse>> {
         self.send_watched(message)?;
         let ipv6 = message.destination.is_ipv6();

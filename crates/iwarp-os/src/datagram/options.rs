@@ -15,11 +15,11 @@ use crate::sockopt;
 /// IPv4 packets go out with identification 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Discovery {
-    /// From what routers say (`IP_PMTUDISC_DO`): sending what is longer than the path takes is
+    /// From routers (`IP_PMTUDISC_DO`): sending more than the path takes is
     /// [`Refusal::TooLong`](super::Refusal::TooLong).
     Routers,
-    /// From the interface alone (`IP_PMTUDISC_PROBE`): what routers say is not believed, and a
-    /// packet that is too long for one of them is lost.
+    /// From the interface alone (`IP_PMTUDISC_PROBE`): routers are not believed, and a packet that
+    /// is too long for one of them is lost.
     Interface,
 }
 
@@ -27,13 +27,13 @@ pub enum Discovery {
 /// more than it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffers {
-    /// For what has come and was not received; what is too much is dropped silently.
+    /// For packets that were not received yet; excess packets are dropped silently.
     pub receive: usize,
-    /// For what is on its way out.
+    /// For packets on their way out.
     pub send: usize,
 }
 
-/// Where struct `sk_meminfo` has the number of packets that were dropped.
+/// Index in struct `sk_meminfo` of the number of packets that were dropped.
 const DROPS: usize = 8;
 const ON: c_int = 1;
 
@@ -151,8 +151,8 @@ impl DatagramSocket {
         Ok(())
     }
 
-    /// Asks for buffers of so many bytes and says what was granted: administrators set the most
-    /// (`net.core.rmem_max`, `wmem_max`), and the system doubles what is asked for.
+    /// Asks for buffers of so many bytes and returns the sizes granted: administrators set the most
+    /// (`net.core.rmem_max`, `wmem_max`), and the system doubles the request.
     ///
     /// # Errors
     ///

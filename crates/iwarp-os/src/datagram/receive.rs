@@ -16,9 +16,9 @@ use super::send::empty_headers;
 /// An arrival in one piece: a packet, or several of one train.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
-    /// Where it comes from.
+    /// Source address and port.
     pub source: SocketAddr,
-    /// Where it was sent: an address of this host, or a group; and the port of the socket.
+    /// Destination: an address of this host, or a group; and the port of the socket.
     pub destination: SocketAddr,
     /// Index of the interface at which it came, on a socket of all addresses; else 0.
     pub interface: u32,
@@ -41,12 +41,12 @@ impl<'a> Arrival<'a> {
 
 /// Bytes of a merged arrival, at most.
 const MOST: usize = 1 << 16;
-/// So that what lies at the beginning of each place does not share its lines of the CPU's caches.
+/// Keeps the beginnings of the places apart in the CPU's caches.
 const SHIFT: usize = 5 * 64;
-/// The packet information of IPv6, and three numbers. What else a system may say would be cut off.
+/// The packet information of IPv6, and four numbers. Any more would be cut off.
 const CONTROL: usize = space(size_of::<libc::in6_pktinfo>()) + 4 * space(size_of::<u32>());
 
-/// The place for what one call receives; used again for the next.
+/// Storage for the arrivals of one call; used again for the next.
 pub struct ReceiveBatch {
     octets: Box<[u8]>,
     slots: Box<[Slot]>,
@@ -99,7 +99,7 @@ impl ReceiveBatch {
     }
 
     /// The arrivals of the last call, in order. One that came with something cut off is left out,
-    /// as one cannot know then where it was sent, or how it is to be cut.
+    /// as its destination, or the size of its packets, is not known then.
     pub fn arrivals(&self) -> impl Iterator<Item = Arrival<'_>> {
         (0..self.filled).filter_map(|index| self.arrival(index))
     }
@@ -168,7 +168,7 @@ impl Arrival<'_> {
                 self.traffic_class = octet();
             }
             (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
-                // Behind it and the address of the route: where the packet's header says.
+                // Behind it and the address of the route: the destination in the packet's header.
                 let to = control::field::<4>(data, 8).map(|ip| IpAddr::from(Ipv4Addr::from(ip)));
                 self.at(to, control::field(data, 0));
             }
@@ -194,8 +194,8 @@ impl DatagramSocket {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` where nothing is there; `EBADF`, `ENOTSOCK` where the descriptor is not ours any
-    /// more. What the system says of packets that were sent is no error here.
+    /// `WouldBlock` where nothing is there; `EBADF`, `ENOTSOCK` where the descriptor is not ours
+    /// any more. Reports on packets that were sent are no errors here.
     pub fn receive(&self, batch: &mut ReceiveBatch) -> io::Result<usize> {
         for header in &mut batch.headers[..batch.filled] {
             reset(&mut header.msg_hdr);
@@ -242,7 +242,7 @@ impl DatagramSocket {
     ///
     /// # Errors
     ///
-    /// Those of receiving.
+    /// As for [`Self::receive`], but for `WouldBlock`.
     pub fn has_input(&self) -> io::Result<bool> {
         let flags = rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::DONTWAIT;
         match rustix::net::recv(self, &mut [0; 1][..], flags) {
@@ -253,7 +253,7 @@ impl DatagramSocket {
     }
 }
 
-/// Of a packet of IPv4 that has come to a socket of both families, the address as it is.
+/// Makes an IPv4-mapped address, as a socket of both families has it, one of IPv4.
 fn canonical(addr: SocketAddr) -> SocketAddr {
     match addr.ip().to_canonical() {
         IpAddr::V4(ip) => SocketAddr::new(ip.into(), addr.port()),

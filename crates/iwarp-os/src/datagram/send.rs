@@ -20,7 +20,7 @@ pub const MAX_SEGMENTS: usize = 64;
 pub struct Outgoing<'a> {
     /// The octets in it.
     pub octets: &'a [u8],
-    /// Where it goes.
+    /// Destination address and port.
     pub destination: SocketAddr,
     /// The address that it goes from, one of this host.
     pub source: IpAddr,
@@ -44,15 +44,15 @@ impl Outgoing<'_> {
     }
 }
 
-/// Why a message was not sent. Those behind it may be.
+/// The reason why a message was not sent. Messages behind it may be.
 #[derive(Debug)]
 pub enum Refusal {
     /// The socket's send buffer is full: the socket becomes writable when it is not.
     Full,
     /// A packet is longer than the interface or, as far as that is known, the path takes.
     TooLong,
-    /// Nobody cuts packets from this message, as the route or the device cannot (or the system has
-    /// no `UDP_SEGMENT`): its packets may go one by one.
+    /// The route or the device cannot cut packets from this message (or the system has no
+    /// `UDP_SEGMENT`): they may go one by one.
     Segmenting,
     /// It is lost, as on a network: a peer or a route that is not there, a firewall, no memory.
     Lost(io::Error),
@@ -74,18 +74,18 @@ impl Refusal {
     }
 }
 
-/// The packet information of IPv6, three numbers and the length of segments, and what a glimpse
-/// asks for.
+/// The packet information of IPv6, three numbers and the length of segments, and the flags of a
+/// glimpse.
 const CONTROL: usize = space(size_of::<libc::in6_pktinfo>()) + 5 * space(size_of::<u32>());
 
-/// Where messages are made ready for one call; used again for the next.
+/// Storage in which messages are made ready for one call; used again for the next.
 pub struct SendBatch {
     slots: Box<[Slot]>,
     headers: Box<[libc::mmsghdr]>,
 }
 
 // SAFETY: the pointers in `headers` are written and used within one call, which borrows the batch
-// for itself; between calls nobody follows them.
+// for itself; between calls they are not followed.
 unsafe impl Send for SendBatch {}
 // SAFETY: as above; by a shared reference there is nothing to be done with it.
 unsafe impl Sync for SendBatch {}
@@ -126,13 +126,13 @@ pub(super) fn empty_headers(messages: usize) -> Result<Box<[libc::mmsghdr]>, Out
 }
 
 impl DatagramSocket {
-    /// Sends messages, as many as the batch takes in one call, and says how many were taken: those
-    /// behind them were not, and the next call says why. Never waits, never raises SIGPIPE, and
-    /// carries on when a signal interrupts it.
+    /// Sends messages, as many as the batch takes in one call, and returns how many were taken:
+    /// those behind them were not, and the next call says why. Never waits, never raises SIGPIPE,
+    /// and carries on when a signal interrupts it.
     ///
     /// # Errors
     ///
-    /// Why the first was not taken; then none was.
+    /// The reason why the first was not taken; then none was.
     pub fn send<'a>(
         &self,
         batch: &mut SendBatch,

@@ -47,8 +47,8 @@ fn vault(ip: IpAddr, layout: Layout) -> Option<(Vault, SocketAddr)> {
     panic!("no vault at any port: {last:?}");
 }
 
-/// Tells if the port is nobody's soon: since Linux 6.10 a thread of the system closes what lies in
-/// a queue that is in itself.
+/// Tells if the port is free soon: since Linux 6.10 a thread of the system closes what lies in a
+/// queue that is in itself.
 fn becomes_free(addr: SocketAddr) -> bool {
     let pause = || std::thread::sleep(std::time::Duration::from_millis(1));
     (0..5000).any(|_| SlotSocket::is_free(addr).unwrap() || (pause(), false).1)
@@ -100,7 +100,7 @@ fn the_kernel_chooses_by_the_number() {
     }
 }
 
-/// Slots are added without any of the others' noticing, by whoever has the vault.
+/// Slots are added unnoticed by the others, by any process that has the vault.
 ///
 /// Covers: ROCE-175
 #[test]
@@ -122,7 +122,7 @@ fn a_group_grows_by_wings() {
     for wings in 0..4 {
         let slots = 12 + wings * 16;
         assert!(vault.socket(slots).is_err());
-        // Nobody's, and none of another's business.
+        // Packets to a slot that is not there yet go to slot 0.
         sender.send_to(&packet(layout.range(slots).0), addr).unwrap();
         assert_eq!(came(&first), Some(layout.range(slots).0));
         let other = Vault::adopt(vault.queue.as_fd().try_clone_to_owned().unwrap(), layout);

@@ -2,14 +2,25 @@
 
 //! One port number for a listener of ours and a TCP listener of the program's own.
 //!
-//! To an RDMA card they are two ports, as RDMA has a port space of its own, and programs (UCX) listen
-//! by both under one number. Here RDMA connections are TCP connections to that number. So the two
-//! sockets form a group by `SO_REUSEPORT`, and a program of classic BPF, which every user may attach,
-//! chooses between them by the traffic class of the packet that asks for a connection: this library's
-//! clients set [`RDMA_CLASS`] until their connection is made. Nothing else distinguishes the two, and
-//! nothing has to be asked before.
+//! To an RDMA card they are two ports, as RDMA has a port space of its own, and programs (UCX)
+//! listen by both under one number. Here RDMA connections are TCP connections to that number. So
+//! the two sockets form a group by `SO_REUSEPORT`, and a program of classic BPF, which every user
+//! may attach, chooses between them by the traffic class of the packet that asks for a connection:
+//! this library's clients set [`RDMA_CLASS`] until their connection is made. Only that
+//! distinguishes the two, and no question has to be asked before.
 //!
 //! Indices in a group follow the order in which its sockets began to listen.
+//!
+//! Clients ask nothing before they connect, no round trip is added, both ends go on speaking iWARP, and
+//! a listener that shares nothing does not look at the class. Every TCP connection of this library
+//! begins with DSCP 43 and gets the program's class when start-up is done. If the TCP socket is there
+//! first, `rdma_bind_addr` finds it among the process's descriptors. If it comes later, the program's
+//! `bind` fails, and the preloaded library has the drop-in library do it.
+//!
+//! The alternatives were worse. A listener that makes way has to say where it went, by a management
+//! datagram that each connection would wait for, and that a firewall drops in silence. Looking at the
+//! client's first bytes, in the listener or around `accept`, fails for protocols in which the server
+//! begins, and where the program accepts late.
 
 use std::ffi::c_int;
 use std::io;
@@ -41,8 +52,7 @@ pub fn enable() {
     ENABLED.store(true, Ordering::Relaxed);
 }
 
-/// Says that a socket of ours leaves room for the program's own, until this is dropped: before the
-/// socket.
+/// Notes that a socket of ours leaves room for the program's own. Dropped before the socket.
 #[derive(Debug)]
 pub struct Admission(RawFd);
 
@@ -110,7 +120,7 @@ impl TcpSocket {
 ///
 /// # Errors
 ///
-/// `AddrInUse` where that is not what is in its way, or the two would not get the same connections.
+/// `AddrInUse` where something else is in its way, or the two would not get one set of connections.
 pub fn bind(socket: BorrowedFd<'_>, addr: SocketAddr) -> io::Result<()> {
     let ipv6_only = addr.is_ipv6() && option::ipv6_v6only(socket)?;
     let place = Place::new(addr, ipv6_only);
@@ -143,7 +153,7 @@ fn beside(
     let own = ours.find(at_place).ok_or_else(in_use)?;
     open_group(own, place)?;
     let opened = Opened::new(socket)?;
-    // Remains of connections of ours are in nobody's way.
+    // Remains of connections of ours are in no socket's way.
     option::set_socket_reuseaddr(socket, true)?;
     call()?;
     opened.keep();
@@ -245,7 +255,7 @@ fn is_admitting(fd: RawFd) -> bool {
     admitting().contains(&fd)
 }
 
-/// Has another socket be able to join ours, which is the first of its group.
+/// Lets another socket join ours, which is the first of its group.
 fn open_group(own: BorrowedFd<'_>, place: &Place) -> io::Result<()> {
     option::set_socket_reuseport(own, true)?;
     // One that does not listen yet chooses when it begins.
@@ -269,7 +279,7 @@ fn open_group(own: BorrowedFd<'_>, place: &Place) -> io::Result<()> {
 }
 
 /// Has the kernel choose the socket with the index `own` for packets of [`RDMA_CLASS`], and `other`
-/// for all others, in the group of this socket. Where no socket has the index it takes any.
+/// for all others, in the group of this socket. If no socket has the index, it takes any.
 fn choose_by_class(socket: BorrowedFd<'_>, own: u32, other: u32) -> io::Result<()> {
     /// Without the bits of ECN, which are the network's.
     const DSCP: u32 = 0xfc;

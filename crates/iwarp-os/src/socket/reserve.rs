@@ -37,8 +37,8 @@ impl TcpSocket {
             rustix::net::bind(&socket, &addr)?;
             return Ok(socket);
         }
-        // The option lets past what is left of former connections, but also others that are bound
-        // with it. So it is on only for the moment where it is needed.
+        // The option lets past remains of former connections, but also others that are bound with
+        // it. So it is on only for the moment where it is needed.
         match rustix::net::bind(&socket, &addr) {
             Err(Errno::ADDRINUSE) => {
                 option::set_socket_reuseaddr(&socket, true)?;
@@ -56,13 +56,13 @@ impl TcpSocket {
     ///
     /// Errors that `listen` reports; `AddrInUse` when another that shares the port listens already.
     pub fn start_listening(&self, backlog: u32) -> io::Result<()> {
-        // Connections inherit it, so that what is left of them keeps the port from no process.
+        // Connections inherit it, so that their remains keep the port from no process.
         option::set_socket_reuseaddr(self, true)?;
         listen(self, backlog)?;
         self.share_port().inspect_err(|_| self.stop_listening())
     }
 
-    /// Has forked children have it open as well, for [`take_over`](Self::take_over).
+    /// Keeps it open in forked children, for [`take_over`](Self::take_over).
     pub fn bequeath(&self) {
         self.fd.bequeath();
     }
@@ -110,7 +110,7 @@ impl TcpSocket {
         // Not before: the port would not have been ours alone.
         option::set_socket_reuseport(self, true)?;
         option::set_socket_reuseport(&socket, true)?;
-        // Connections inherit it, so that what is left of them keeps the port from no process.
+        // Connections inherit it, so that their remains keep the port from no process.
         option::set_socket_reuseaddr(&socket, true)?;
         match rustix::net::bind(&socket, &addr) {
             // A process that has become another user since then. For the moment of two calls any

@@ -17,7 +17,7 @@ use crate::fd::{FdPlace, OurFd};
 pub struct Spare(Option<OurFd>);
 
 impl Spare {
-    /// Takes a descriptor to keep, unless there is one. Whether there is one now.
+    /// Takes a descriptor to keep, unless there is one. True if there is one now.
     pub fn keep(&mut self) -> bool {
         if self.0.is_none() {
             let fd = eventfd(0, EventfdFlags::CLOEXEC);
@@ -41,7 +41,7 @@ pub fn is_of_connection(error: &io::Error) -> bool {
         libc::EOPNOTSUPP,
         libc::EPROTO,
     ];
-    // One without a number is not of the system's call, but of what is made of the connection.
+    // An error without a number is not of the system call, but of what is made of the connection.
     error.raw_os_error().is_none_or(|number| of_network.contains(&number))
 }
 

@@ -70,7 +70,7 @@ impl TcpSocket {
     ///
     /// # Errors
     ///
-    /// Those of asking a socket that is not ours any more.
+    /// As for `getsockopt(2)`, on a descriptor that is not ours any more.
     pub fn vitals(&self) -> io::Result<Option<Vitals>> {
         let mut info = [0; offset::END];
         let len = sockopt::octets(self.as_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, &mut info)?;

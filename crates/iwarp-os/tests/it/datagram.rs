@@ -173,7 +173,7 @@ fn a_message_goes_from_the_address_that_it_says() {
     assert!(matches!(refusal, Refusal::Lost(_)), "{refusal:?}");
 }
 
-/// The headers as they left: what the checksum of RoCE covers is what it has to be.
+/// The headers as they left: the fields that the checksum of RoCE covers have the right values.
 ///
 /// Covers: ROCE-020, ROCE-026
 #[test]
@@ -229,7 +229,7 @@ fn packets_without_a_checksum_are_let_in() {
     assert_eq!(ordinary.recv(&mut [0; 16]).unwrap_err().kind(), ErrorKind::WouldBlock);
 }
 
-/// Nobody at the other end is loss: neither sending nor receiving says anything.
+/// A peer that is not there is loss: neither sending nor receiving says anything.
 ///
 /// Covers: ROCE-179
 #[test]
@@ -262,7 +262,7 @@ fn the_receive_buffer_is_granted_and_overruns_are_counted() {
     has_nothing(&to);
 }
 
-/// A socket that another process made does the same, and what is none is refused.
+/// A socket that another process made works as well, and a descriptor that is none is refused.
 #[test]
 fn a_socket_of_another_process_is_taken_over() {
     let std = UdpSocket::bind((V4, 0)).unwrap();
@@ -436,7 +436,7 @@ fn a_socket_of_both_families_is_one_of_either() {
         let got = &receive(&to, 1)[0];
         assert_eq!((got.source, got.destination), (SocketAddr::new(ip(source), port), destination));
         assert_eq!((got.hop_limit, got.traffic_class), (200, 0xb9));
-        // The first four bytes of each are 0: for slot 0, whatever is merged.
+        // The first four bytes of each are 0: for slot 0, merged or not.
         let octets = [0; 3 * 100 + 7];
         send(&from, Outgoing { segment: 100, ..Outgoing { octets: &octets, ..described } });
         let got = receive(&to, 4);

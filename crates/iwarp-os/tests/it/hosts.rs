@@ -7,7 +7,7 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::Command;
 
-/// Whether there can be hosts. Says so where not.
+/// True if there can be hosts. Says so where not.
 pub(crate) fn possible() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
@@ -79,7 +79,7 @@ impl Host {
             libc::socket(libc::AF_PACKET, libc::SOCK_DGRAM | libc::SOCK_NONBLOCK, all)
         });
         assert!(fd >= 0, "no packet socket");
-        // SAFETY: just made, and nobody else's.
+        // SAFETY: just made, and not owned elsewhere.
         Capture(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 }

@@ -114,7 +114,7 @@ fn connects_from_a_given_address() {
 
 #[test]
 fn a_refused_connection_is_reported() {
-    // Bound, not listening: nobody else gets the port, and nobody answers on it.
+    // Bound, not listening: no other socket gets the port, and none answers on it.
     use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
     let bound = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     bind(&bound, &localhost(0)).unwrap();

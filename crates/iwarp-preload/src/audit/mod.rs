@@ -49,7 +49,7 @@ impl Place {
     ///
     /// # Safety
     ///
-    /// `directory` is a string; this is called once, before anybody asks.
+    /// `directory` is a string; this is called once, before the first question.
     unsafe fn set(&self, directory: *const u8, name: &[u8]) {
         let path = self.path.get().cast::<u8>();
         // SAFETY: the caller's promise.

@@ -103,7 +103,7 @@ unsafe fn read_list(parts: *const u8, list: &mut [u8; LIST]) -> Option<usize> {
 /// `path` is a string.
 pub(super) unsafe fn last_parts(path: *const u8) -> Option<*const u8> {
     const PARTS: u32 = 5;
-    // Where the last parts begin: the places of the last slashes, the newest first.
+    // The starts of the last parts: the places of the last slashes, the newest first.
     let mut slashes = [usize::MAX; PARTS as usize];
     let mut at = 0_usize;
     loop {
@@ -122,7 +122,7 @@ pub(super) unsafe fn last_parts(path: *const u8) -> Option<*const u8> {
     if device == usize::MAX {
         return None;
     }
-    // Whatever else there is has no list: this saves looking for it.
+    // Other files have no list: this saves looking for it.
     // SAFETY: a part of the string.
     let kind = unsafe { path.add(kind.wrapping_add(1)) };
     // SAFETY: as above.

@@ -15,7 +15,7 @@ const MAX: usize = c::PATH_MAX;
 
 /// Calls `value` with the path in the tree, if `path` leads to a counter.
 ///
-/// Most paths are told by their last part, so that opening other files takes no longer.
+/// The last part rules out most paths, so that opening other files takes no longer.
 ///
 /// # Safety
 ///
@@ -104,7 +104,7 @@ unsafe fn resolved<T>(
 ///
 /// `path` is a string.
 unsafe fn canonical(at: c_int, path: *const u8, to: &mut [u8; MAX]) -> Option<usize> {
-    // Neither reads the file nor waits for anybody.
+    // Neither reads the file nor waits for another process.
     let flags = c::O_PATH | c::O_CLOEXEC;
     // SAFETY: the system call reads a string.
     let fd = unsafe { c::syscall(c::SYS_OPENAT, at, path, flags, 0) };

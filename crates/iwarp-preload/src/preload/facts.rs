@@ -18,7 +18,7 @@ const PATH: usize = 256;
 pub(super) struct Shown<'a>(Devices<'a>);
 
 impl<'a> Shown<'a> {
-    /// Reads the description. Where there is none there are no devices.
+    /// Reads the description. Without one there are no devices.
     pub(super) fn read(room: &'a mut [u8; TEXT]) -> Self {
         // SAFETY: a string, and so many bytes.
         let length = unsafe { read_beside(c"/devices".as_ptr().cast(), room.as_mut_ptr(), TEXT) };

@@ -120,7 +120,7 @@ pass_on! {
     fn __realpath_chk([path], to: *mut c_char, room: usize) -> *mut c_char, else NULL.cast();
 }
 
-// Those of which `ls -l` shows it where they fail.
+// Functions whose failure `ls -l` shows.
 pass_on! {
     fn getxattr([path], name: *const c_char, to: *mut c_void, size: usize) -> isize, else -1;
     fn lgetxattr([path], name: *const c_char, to: *mut c_void, size: usize) -> isize, else -1;

@@ -15,7 +15,7 @@ pub(crate) struct Found {
     offset: usize,
 }
 
-/// Calls `real` for what stands for the pattern, and takes the tree out of what was found.
+/// Calls `real` for what stands for the pattern, and takes the tree out of the paths found.
 ///
 /// # Safety
 ///

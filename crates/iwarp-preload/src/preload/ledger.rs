@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Counts of what live processes have, in a file beside the tree that all of them write to:
+//! Counts that live processes keep, in a file beside the tree that all of them write to:
 //! `iwarp_os::ledger` has its form.
 
 use core::ffi::c_long;
@@ -9,7 +9,7 @@ use super::c;
 use super::files::{NUMBER, open_beside, read_file, write_digits};
 use super::redirect::append;
 
-/// Numbers of an entry: its owner, what the counts are of, and the counts.
+/// Numbers of an entry: its owner, the subject of the counts, and the counts.
 const WORDS: usize = 16;
 const OCTETS: usize = WORDS * 8;
 
@@ -43,14 +43,14 @@ pub(super) fn sums<const COUNTS: usize>(subject: u64) -> [u64; COUNTS] {
     sums
 }
 
-/// True while the process lives that an owner's number stands for, and not a later one by its number.
+/// True while the process of an owner's number lives, not a later one with its process number.
 fn lives(owner: u64) -> bool {
     let (process, start) = (owner & 0xffff_ffff, owner >> 32);
     started(process).is_some_and(|found| found & 0xffff_ffff == start)
 }
 
-/// When a process began that still runs: the 20th word behind its name, which is in parentheses and
-/// may have any character.
+/// The start time of a process that still runs: the 20th word behind its name, which is in
+/// parentheses and may have any character.
 fn started(process: u64) -> Option<u64> {
     let (mut digits, mut path, mut line) = ([0; NUMBER], [0_u8; 64], [0_u8; LINE]);
     let first = write_digits(process, &mut digits)?;

@@ -3,10 +3,10 @@
 //! Netlink sockets for RDMA (`NETLINK_RDMA`), whose requests this library answers.
 //!
 //! The program gets a netlink socket that the kernel keeps for programs' own use
-//! (`NETLINK_USERSOCK`), so that binding, options, waiting and closing are the kernel's. What the
-//! program sends to the kernel is answered before the call returns: the answers go from the socket
-//! to the socket itself, which is connected to itself so that it takes nothing from others.
-//! (`write` and `sendmmsg` are passed on, as no known program sends requests by them.)
+//! (`NETLINK_USERSOCK`), so that binding, options, waiting and closing are the kernel's. Messages
+//! to the kernel are answered before the call returns: the answers go from the socket to the socket
+//! itself, which is connected to itself so that it takes nothing from others. (`write` and
+//! `sendmmsg` are passed on, as no known program sends requests by them.)
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
@@ -17,8 +17,8 @@ use super::functions::real;
 use super::netlink;
 use super::redirect::tree;
 
-/// The descriptors that were opened as such sockets, each plus one. What the program has closed may
-/// stay in it.
+/// The descriptors that were opened as such sockets, each plus one. Descriptors that the program
+/// has closed may stay in it.
 static OPENED: [AtomicI32; 16] = [const { AtomicI32::new(0) }; 16];
 
 /// True if there was one: all other programs have only this to look at.
@@ -187,7 +187,7 @@ fn is_known(fd: c_int) -> bool {
     is_one
 }
 
-/// Asks the kernel what a descriptor is. `errno` stays.
+/// Asks the kernel if a descriptor is a netlink socket. `errno` stays.
 fn is_netlink(fd: c_int) -> bool {
     let option = |option| {
         let (mut value, mut length): (c_int, c_uint) = (-1, size_of::<c_int>() as c_uint);
@@ -216,7 +216,7 @@ unsafe fn pieces(message: &c::Msghdr) -> &[c::Piece] {
     unsafe { core::slice::from_raw_parts(message.pieces, message.piece_count) }
 }
 
-/// Answers a request that comes in pieces; what a function that sends it returns.
+/// Answers a request that comes in pieces; returns what a function that sends it does.
 ///
 /// # Safety
 ///

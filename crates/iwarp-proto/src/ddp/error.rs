@@ -45,7 +45,7 @@ pub enum DdpError {
     TooLong {
         /// Octets of the message, up to the end of the segment that does not fit.
         octets: u32,
-        /// Whether that segment is the message's last.
+        /// Set if that segment is the message's last.
         whole: bool,
         /// Octets of the buffer.
         room: u32,

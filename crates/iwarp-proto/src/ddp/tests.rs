@@ -320,7 +320,7 @@ fn offset_and_end_must_be_inside_the_buffer() {
     assert_eq!(check(u32::MAX, 1, 16), Err(DdpError::InvalidMo));
     // No buffer at all is too short, rather than wrongly addressed.
     assert_eq!(check(0, 1, 0), too_long(1, 0));
-    // Nothing to place: fine up to the end, which is where a last segment may stand alone.
+    // An empty segment is fine up to the end, where a last segment may stand alone.
     assert_eq!(check(0, 0, 0), Ok(()));
     assert_eq!(check(16, 0, 16), Ok(()));
     assert_eq!(check(17, 0, 16), Err(DdpError::InvalidMo));

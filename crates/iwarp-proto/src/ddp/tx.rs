@@ -45,7 +45,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Whether it is one segment.
+    /// True if it is one segment.
     #[inline]
     pub(crate) const fn is_single(&self) -> bool {
         self.len <= self.each
@@ -94,7 +94,7 @@ impl Message {
         self.before
     }
 
-    /// Whether the last segment was handed over.
+    /// True if the last segment was handed over.
     pub const fn is_done(&self) -> bool {
         self.done
     }

@@ -124,7 +124,7 @@ impl Header {
         Self::len_of(ulpdu).and_then(|len| ulpdu.get(len..)).unwrap_or_default()
     }
 
-    /// Whether a header that begins with `control` is that of a message's last segment.
+    /// True if a header that begins with `control` is that of a message's last segment.
     #[inline]
     pub(crate) const fn is_last(control: u8) -> bool {
         control & LAST_FLAG != 0
@@ -158,7 +158,7 @@ impl Header {
         }
     }
 
-    /// Whether this is the last segment of its message.
+    /// True if this is the last segment of its message.
     pub const fn last(&self) -> bool {
         match self {
             Self::Tagged(h) => h.last,
@@ -235,7 +235,7 @@ impl Continuation {
         self.header_len
     }
 
-    /// Whether the segment in `ulpdu` is the next one, and then whether it is the last.
+    /// `Some` if the segment in `ulpdu` is the next one: true if it is the last.
     #[inline]
     pub fn is_next(&self, ulpdu: &[u8]) -> Option<bool> {
         let h: &[u8; TAGGED_LEN] = ulpdu.first_chunk()?;

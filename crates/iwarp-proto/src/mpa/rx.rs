@@ -11,7 +11,7 @@ use super::wire::{CRC_FIELD, LENGTH_FIELD, MAX_ULPDU, trailer_len};
 /// The receiving half of a connection in Full Operation.
 ///
 /// Follows the chain of lengths from FPDU to FPDU; holds no octets, as the caller keeps them until
-/// an FPDU is whole. Where markers are in use each one is compared with the chain.
+/// an FPDU is whole. If markers are in use, each one is compared with the chain.
 #[derive(Debug)]
 pub struct Deframer {
     position: u64,
@@ -51,9 +51,9 @@ impl Deframer {
     /// Takes the FPDU at the head of `input`, which begins at an FPDU boundary: behind what
     /// earlier calls consumed. `None`: it is not whole yet, and `input` is as it was.
     ///
-    /// Nothing of an FPDU is handed over, and markers are not removed, before all of it is there
-    /// and its CRC is good (RFC 5044 §6). A ULPDU of any length, with markers up to
-    /// [`MAX_ULPDU`], is handed over, be it empty; what it has to contain is for the layer above.
+    /// No part of an FPDU is handed over, and no marker removed, before all of it is there and its
+    /// CRC is good (RFC 5044 §6). A ULPDU of any length, with markers up to [`MAX_ULPDU`], is
+    /// handed over, be it empty; what it has to contain is for the layer above.
     ///
     /// # Errors
     ///
@@ -81,13 +81,13 @@ impl Deframer {
         }
     }
 
-    /// Whether markers are taken out.
+    /// True if markers are taken out.
     #[inline]
     pub(crate) fn markers(&self) -> bool {
         self.markers
     }
 
-    /// Whether the octets of an FPDU may be taken as they come: neither CRC nor markers.
+    /// True if the octets of an FPDU may be taken as they come: neither CRC nor markers.
     #[inline]
     pub fn can_stream(&self) -> bool {
         !self.crc && !self.markers && self.failed.is_none()
@@ -108,7 +108,7 @@ impl Deframer {
         let Some(field) = input.get(at..at + LENGTH_FIELD) else { return Ok(None) };
         let len = usize::from(u16::from_be_bytes([field[0], field[1]]));
         // A marker's pointer does not reach over a longer one. Without markers it is taken: Linux
-        // siw fills TCP segments whatever their size, 65,483 octets on its loopback interface.
+        // siw fills TCP segments of any size, 65,483 octets on its loopback interface.
         if self.markers && len > MAX_ULPDU { Err(MpaError::Marker) } else { Ok(Some(len)) }
     }
 
@@ -152,7 +152,7 @@ impl Deframer {
     }
 }
 
-/// Markers go in as they came, whatever their meaningless bits hold (erratum 1427).
+/// Markers go in as they came, meaningless bits included (erratum 1427).
 fn check_crc(fpdu: &[u8]) -> Result<(), MpaError> {
     let (covered, field) = fpdu.split_at(fpdu.len() - CRC_FIELD);
     let mut crc = Digest::crc32c();

@@ -56,9 +56,9 @@ pub struct Config {
     pub ird: u16,
     /// Outbound read queue depth, likewise.
     pub ord: u16,
-    /// Reads on top of `ird` and `ord` that the frames ask for and the program is not told of:
-    /// 1 where this end acknowledges by Reads of its own ([`crate::qp::Config::acknowledge`]),
-    /// and a peer that does the same is expected.
+    /// Reads on top of `ird` and `ord` that the frames ask for and the program is not told of: 1
+    /// where this end acknowledges by Reads of its own ([`crate::qp::Config::acknowledge`]), and a
+    /// peer that does so too is expected.
     pub spare: u16,
     /// Peer-to-peer model: the Initiator begins with a ready-to-receive indication. A Responder
     /// follows the Request.
@@ -127,7 +127,7 @@ pub struct Negotiated {
     pub role: Role,
     /// MPA revision of the Reply.
     pub rev: u8,
-    /// Whether IRD, ORD and the connection model were exchanged.
+    /// Set if IRD, ORD and the connection model were exchanged.
     pub enhanced: bool,
     /// CRCs are generated and checked by both ends.
     pub crc: bool,
@@ -179,7 +179,7 @@ impl Negotiated {
 /// The Reply, as an Initiator received it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reply {
-    /// Whether the connection was accepted. If not, MPA is left and TCP stays open.
+    /// Set if the connection was accepted. If not, MPA is left and TCP stays open.
     pub accepted: bool,
     /// The terms agreed. Of a rejecting Reply only the peer's values have a meaning.
     pub negotiated: Negotiated,
@@ -192,7 +192,7 @@ pub struct Reply {
 pub struct Request {
     /// MPA revision.
     pub rev: u8,
-    /// Whether the frame is enhanced; the Reply takes the same form.
+    /// Set if the frame is enhanced; the Reply takes the same form.
     pub enhanced: bool,
     /// The Initiator's IRD, 0x3FFF included, less the spare that a peer like this end adds.
     pub peer_ird: Option<u16>,
@@ -413,8 +413,8 @@ impl Responder {
     }
 
     /// Makes the Reply that accepts, with this end's depths: numbers, or 0x3FFF where the ULP
-    /// negotiates. What becomes of them is in the result: ORD is cut to the Initiator's IRD, and
-    /// an IRD of 0 becomes 1 where the Initiator may begin with an RDMA Read.
+    /// negotiates. The result has the values agreed: ORD is cut to the Initiator's IRD, and an IRD
+    /// of 0 becomes 1 where the Initiator may begin with an RDMA Read.
     ///
     /// # Errors
     ///
@@ -523,7 +523,7 @@ fn answer(request: EnhancedData, rtr: RtrTypes, ird: u16, ord: u16) -> EnhancedD
     }
 }
 
-/// Whether both depths are numbers, so that they can be compared.
+/// True if both depths are numbers, so that they can be compared.
 fn are_numbers(a: u16, b: u16) -> bool {
     a != ULP_NEGOTIATES && b != ULP_NEGOTIATES
 }

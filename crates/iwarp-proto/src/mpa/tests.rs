@@ -246,8 +246,8 @@ fn octet_by_octet_gives_the_same_ulpdus() {
     }
 }
 
-/// The stream position counts from the first octet of Full Operation, whatever start-up frames
-/// went before; the first octets there are a marker of zeros, or the length field.
+/// The stream position counts from the first octet of Full Operation, regardless of the start-up
+/// frames before; the first octets there are a marker of zeros, or the length field.
 ///
 /// Covers: MPA-5044-4.3-07, MPA-5044-7.1-05, MPA-5044-7.1.2-17
 #[test]

@@ -36,12 +36,12 @@ impl Framer {
         Self { position, crc, markers }
     }
 
-    /// Whether CRCs are generated.
+    /// True if CRCs are generated.
     pub fn crc(&self) -> bool {
         self.crc
     }
 
-    /// Whether markers are put in.
+    /// True if markers are put in.
     pub fn markers(&self) -> bool {
         self.markers
     }
@@ -66,7 +66,7 @@ impl Framer {
     ///
     /// # Errors
     ///
-    /// Whatever `fill` returns. The position has not moved then and `out` holds nothing of use.
+    /// Any error of `fill`. The position has not moved then and `out` holds nothing of use.
     ///
     /// # Panics
     ///
@@ -204,7 +204,7 @@ fn check_len(ulpdu_len: usize) {
     assert!(ulpdu_len <= MAX_ULPDU, "ULPDU of {ulpdu_len} octets (RFC 5044 §3)");
 }
 
-/// One FPDU with markers being written. What the CRC covers is fed in runs as long as possible.
+/// One FPDU with markers being written. Octets under the CRC are fed in the longest possible runs.
 struct Writer<'a> {
     out: &'a mut [u8],
     at: usize,

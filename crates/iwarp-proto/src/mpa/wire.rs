@@ -176,7 +176,7 @@ impl<'a> Frame<'a> {
     }
 
     /// Octets of the frame at the head of `input` that are not there yet, as far as they show how
-    /// long it is. Who reads no more than these takes nothing of what follows the frame.
+    /// long it is. A reader that reads no more than these takes nothing of what follows the frame.
     pub fn missing(input: &[u8]) -> usize {
         let pd_length = match input.first_chunk::<FRAME_HEADER>() {
             Some(header) => usize::from(u16::from_be_bytes([header[18], header[19]])),

@@ -28,7 +28,7 @@ pub struct Config {
     pub max_inline: usize,
     /// Receives come from a shared receive queue.
     pub shared_receive: bool,
-    /// Whether operations of RFC 7306 may be sent to the peer.
+    /// The use of the operations of RFC 7306.
     pub extensions: Extensions,
     /// The time that such operations wait to learn what the peer knows.
     pub extension_wait: Duration,

@@ -3,8 +3,45 @@
 //! The end of a stream, and the fate of the work requests.
 //!
 //! The program closes it ([`Qp::disconnect`]), the peer does, a fault is found, the transport
-//! breaks, or it is given up. What was taken by then completes well, the rest is flushed, or
-//! outlives the peer for a while.
+//! breaks, or it is given up. Requests taken by then complete well, the rest are flushed, or
+//! outlive the peer for a while.
+//!
+//! # Endings that the RFCs leave open
+//!
+//! - A queue pair that is about to end first processes the data that have already arrived.
+//! - After `disconnect`, arriving data are read and discarded until the peer's FIN.
+//! - A peer that closes while only acknowledgements are missing, its own or ours, has closed well. The
+//!   requests concerned are flushed.
+//! - One acknowledgement is under way at a time. So several delivered Sends may complete only with the
+//!   last of them, where InfiniBand would complete each at once. The farewell of an end that leaves says
+//!   how many messages that end has received, so their sender flushes none of them for want of an
+//!   answer.
+//!
+//! # Requests that outlive the stream
+//!
+//! Over InfiniBand no end learns that its peer has left: work requests stay in their queues until the
+//! program moves its queue pair or an answer is overdue. So under the personality `roce`, and for queue
+//! pairs that are connected without the connection manager, work requests outlive a peer that has closed
+//! in good order, for 1 s. Then the oldest request fails with `RetryExceeded`, and the rest is flushed.
+//! The stream is closed, and the connection manager's event comes, at once.
+//!
+//! A peer that breaks off in the middle of a message or of an FPDU has not left in good order. Neither
+//! has a peer that runs or may run this library, was asked for its farewell and sent none: it has
+//! crashed, and everything is flushed at once.
+//!
+//! Any other peer cannot say a farewell, and Linux siw forgets the Reads that it has not answered when
+//! its program closes. Where work requests outlive such a peer, the Sends and Writes that its TCP has
+//! acknowledged therefore succeed: over InfiniBand its card would have acknowledged them. An
+//! acknowledgement of TCP only means that data are in a receive buffer, but a peer that closes with a
+//! FIN, between two messages and without a Terminate, has emptied it. A socket that Linux closes with
+//! unread data ends with a reset, and so does one that gets data after it was closed. siw takes data in
+//! order, under the lock under which it closes, and answers what is wrong with a Terminate. It drops the
+//! rest of a segment only if its program destroys the queue pair at that moment (`rx_suspend` in
+//! `siw_destroy_qp`). A card's TCP is the card's.
+//!
+//! This does not hold for a stack that shuts down only its write side and discards the rest, as this
+//! library does; the farewell exists for that reason. With `IWARP_EXTENSIONS=refuse` this library says
+//! none, and a Send that crosses its closing may count as received.
 
 use iwarp_types::{Extensions, QpState, WcStatus};
 
@@ -13,10 +50,10 @@ use crate::rdmap::hello::{Capabilities, PeerKind};
 use crate::rdmap::terminate::Fault;
 
 impl Qp {
-    /// Ends the stream in good order: receives are flushed, the Sends and Writes that were
-    /// accepted go out (RFC 5041 §6.2.1), what needs an answer is flushed, then the write side is
-    /// shut down (see [`Disposition`]). Reads of no octets that the peer has sent are answered: it
-    /// learns what had arrived. Those behind a message that still waits for its receive are not.
+    /// Ends the stream in good order: receives are flushed, the Sends and Writes that were accepted
+    /// go out (RFC 5041 §6.2.1), what needs an answer is flushed, then the write side is shut down
+    /// (see [`Disposition`]). Reads of no octets that the peer has sent are answered: it learns
+    /// what had arrived. Reads behind a message that still waits for its receive are not.
     pub fn disconnect(&mut self) {
         self.state = QpState::Err;
         if self.stream == Stream::Operating {
@@ -98,11 +135,10 @@ impl Qp {
         self.flush_all();
     }
 
-    /// The peer closed its side. With work pending that is a fault of the stream, which a
-    /// Terminate can still report; otherwise it ends well. Where work requests outlive the stream
-    /// they do so in either case, unless the peer did not mean to end here. `acknowledged`: how
-    /// many octets of ours the transport says that the peer has, where that counts
-    /// ([`Self::believes_transport`]).
+    /// The peer closed its side. With work pending that is a fault of the stream, which a Terminate
+    /// can still report; otherwise it ends well. Work requests that may outlive the stream do so in
+    /// either case, unless the peer did not mean to end here. `acknowledged`: how many octets of
+    /// ours the transport says that the peer has, where that counts ([`Self::believes_transport`]).
     pub(crate) fn peer_closed(&mut self, inside_fpdu: bool, acknowledged: Option<u64>) {
         let inside_work = self.is_inside_work();
         let outlives = self.outlives_close();
@@ -127,12 +163,12 @@ impl Qp {
         }
     }
 
-    /// Whether work requests outlive a stream that the peer closes now.
+    /// True if work requests outlive a stream that the peer closes now.
     fn outlives_close(&self) -> bool {
         self.outlive.is_some() && !self.is_broken_off()
     }
 
-    /// Whether what the transport has acknowledged counts as received where the peer closes now. One
+    /// True if what the transport has acknowledged counts as received if the peer closes now. One
     /// of our kind says itself what it has received. Any other has no word for that; but as it
     /// closes in good order, between two messages and without a Terminate, its stack has taken what
     /// its transport has acknowledged.
@@ -144,7 +180,7 @@ impl Qp {
             && self.outlives_close()
     }
 
-    /// Whether a peer that closes has crashed: there is half a message, or the farewell is missing
+    /// True if a peer that closes has crashed: there is half a message, or the farewell is missing
     /// that those of our kind say where they are asked to, as this one is or may be.
     fn is_broken_off(&self) -> bool {
         let owes_farewell = self.config.extensions == Extensions::Ask
@@ -172,9 +208,9 @@ impl Qp {
         }
     }
 
-    /// Whether a peer that closes does so in the middle of something. That one side has not said
-    /// what it received is not: requests of ours that wait for that are flushed, and the peer
-    /// waits for it no more.
+    /// True if a peer that closes does so in the middle of something. A missing acknowledgement
+    /// does not count: requests of ours that wait for one are flushed, and the peer waits for it no
+    /// more.
     fn is_inside_work(&mut self) -> bool {
         self.irq.ask_for_more()
             || self.inbound.inside_message()

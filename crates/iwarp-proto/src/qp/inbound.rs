@@ -37,7 +37,7 @@ pub(crate) use run::{Beyond, Continued};
 /// The plan for the payload of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Plan {
-    /// Nothing of the stream counts any more.
+    /// Drop it: the stream has ended.
     Discard,
     /// A receive of the pool is needed first: [`Qp::give_receive`], then ask again.
     NeedReceive,
@@ -106,7 +106,7 @@ enum Pending {
 }
 
 impl Pending {
-    /// Whether it arrived whole before it is delivered, so that it says nothing of what stands
+    /// True if it arrived whole before it is delivered, so that it says nothing of what stands
     /// before the next segment.
     const fn is_late(&self) -> bool {
         matches!(self, Self::Immediate { parked: true, .. } | Self::Send { parked: true, .. })
@@ -204,17 +204,17 @@ impl Default for Inbound {
 }
 
 impl Inbound {
-    /// Whether a Send has begun to arrive and not ended.
+    /// True if a Send has begun to arrive and not ended.
     pub(crate) const fn inside_message(&self) -> bool {
         self.open.is_some()
     }
 
-    /// Whether the first FPDU of the peer was validated.
+    /// True if the first FPDU of the peer was validated.
     pub(crate) const fn first_seen(&self) -> bool {
         self.first_seen
     }
 
-    /// Whether messages wait for a receive.
+    /// True if messages wait for a receive.
     pub(crate) fn has_parked(&self) -> bool {
         self.parked > 0 || self.stalled
     }
@@ -231,12 +231,12 @@ impl Inbound {
         self.late_delivered
     }
 
-    /// Whether nothing more can be taken from the stream until there is a receive.
+    /// True if nothing more can be taken from the stream until there is a receive.
     pub(crate) const fn is_stalled(&self) -> bool {
         self.stalled
     }
 
-    /// Whether a message waits for its receive.
+    /// True if a message waits for its receive.
     pub(crate) fn waits(&self) -> bool {
         self.wait != Wait::No
     }
@@ -262,8 +262,8 @@ impl Inbound {
         self.open = None;
     }
 
-    /// Remembers the start of a ULPDU. What is too short for a Read Request is not quoted beyond
-    /// its DDP header.
+    /// Remembers the start of a ULPDU. One too short for a Read Request is not quoted beyond its
+    /// DDP header.
     #[inline]
     fn remember(&mut self, head: &[u8], ulpdu_len: usize) {
         self.ulpdu_len = ulpdu_len;
@@ -461,8 +461,8 @@ impl Qp {
         Ok(Plan::Check { stag, to, len: 8, access: RemoteAccess::Atomic })
     }
 
-    /// Whether the queue pair lets the peer do this at all. Where requests end as over InfiniBand,
-    /// what it does not let is an operation that it does not know (IBA vol. 1, 9.7.4.1.5).
+    /// Checks that the queue pair grants the peer this access. Where requests end as over InfiniBand,
+    /// an access that it does not grant is an operation that it does not know (IBA vol. 1, 9.7.4.1.5).
     fn check_right(
         &self,
         access: RemoteAccess,
@@ -479,7 +479,7 @@ impl Qp {
         })
     }
 
-    /// RFC 5040 §5.4: whatever it holds, it ends the stream and is not answered.
+    /// RFC 5040 §5.4: a Terminate with any contents ends the stream and is not answered.
     #[inline(never)]
     fn terminate(&mut self, h: &Untagged, len: usize, body: &[u8]) -> Result<Plan, Fault> {
         let body = &body[..len.min(body.len())];
@@ -555,7 +555,7 @@ impl Qp {
             return Ok(Plan::Nothing);
         }
         let room = sub_list(&self.inbound.receive.sges, u64::from(h.mo.0), len, sges);
-        // A message has less than 2^32 octets, whatever the buffer has.
+        // A message has less than 2^32 octets, however large the buffer.
         let room = room.min(u32::MAX - h.mo.0 - len32);
         Ok(Plan::Local(Beyond { room, due: None }))
     }

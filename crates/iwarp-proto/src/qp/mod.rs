@@ -36,9 +36,9 @@
 //! ([`iwarp_types::Use`]); where the source is refused on the way, those before stay framed. The
 //! receiver has the first one judged; those behind it that are whole, carry on where it ended and
 //! are refused nothing are placed in the same use of the buffer, each when its CRC was found good,
-//! and reported together. Whatever is not so ends the run and is judged by itself, so faults,
-//! completions and what a Terminate quotes are those of one segment after the other. What others do
-//! to the queue pair meanwhile holds from the end of the run.
+//! and reported together. Any other segment ends the run and is judged by itself, so faults,
+//! completions and what a Terminate quotes are those of one segment after the other. Changes made
+//! to the queue pair meanwhile hold from the end of the run.
 //!
 //! A message of one short segment is judged, placed and reported in one call of [`Shared::with`]:
 //! to take the queue pair twice would last longer than to copy so little.
@@ -68,12 +68,33 @@
 //!   call [`Receiver::receive`], with the octets that were not used (there may be none), and then
 //!   look whether the transmitter has answers to send.
 //! - [`Receiver::is_stalled`] after a call of [`Receiver::receive`]: the park is full. Read nothing
-//!   more from the stream, not even its end, and keep the octets that were not used, until such
-//!   a call leaves it false. [`Qp::is_stalled`] tells the same from the other side; it is false
-//!   when the stream has ended, and then the rest is to be read and dropped as ever.
+//!   more from the stream, not even its end, and keep the octets that were not used, until such a
+//!   call leaves it false. [`Qp::is_stalled`] tells it from the other side; it is false when the
+//!   stream has ended, and then the rest is to be read and dropped as ever.
 //! - [`Qp::poll_timeout`] may answer with a time that is long past: the queue pair does not know
 //!   when a message began to wait and wants to be told ([`Qp::handle_timeout`]). So look at it after receiving,
 //!   not only after sending.
+//!
+//! # Parts and their lock
+//!
+//! [`Qp`] is a few hundred octets of state. [`Transmit`] holds the data that were built and that the
+//! stream has not yet taken: staged octets and, with CRC off, references to registered memory. A
+//! connection is full duplex although its core has one lock, because the long copies and all calls of
+//! the transport happen outside that lock.
+//!
+//! # Errors
+//!
+//! Three types keep three kinds of error apart: the peer broke a rule (`Fault`, which `rdmap::terminate`
+//! maps to one Terminate), the caller misused the interface ([`iwarp_types::PostError`]), or something
+//! local failed (a completion with an error).
+//!
+//! # Memory that is gone
+//!
+//! The program may unmap or protect registered memory. The request concerned then ends with a local
+//! protection error, and so does the receive that a peer's Send used. If a peer's Write, Read or Atomic
+//! hits such memory, the peer is not at fault, so the Terminate is 0/0/00. Payloads that are sent
+//! straight from registered memory are checked when their header is built. If they vanish between that
+//! and the call of the transport, the framing is lost and the stream is reset.
 
 mod config;
 mod driven;
@@ -144,11 +165,11 @@ enum Stream {
     Operating,
     /// The program asked to end it: accepted work still goes out, nothing comes in.
     Closing,
-    /// The peer has closed it. Nothing goes out or comes in, and work requests wait for a while.
+    /// The peer has closed it. No octets go out or come in, and work requests wait for a while.
     Outlived,
     /// A fault ended it: at most a Terminate still goes out.
     Terminating,
-    /// Nothing goes out any more.
+    /// No octets go out any more.
     Ended,
 }
 
@@ -175,7 +196,7 @@ pub struct Qp {
     /// For how long work requests outlive the stream, and until when, once that is known.
     outlive: Option<Duration>,
     outlived_until: Option<Time>,
-    /// The rights of the peer at all, whatever the memory grants.
+    /// The most rights that the peer has, even if the memory grants more.
     remote_access: Option<Access>,
     /// The number of times that a message that finds no receive would be sent again, by this end
     /// and by the peer, where either has said it.
@@ -230,7 +251,7 @@ impl Qp {
         self.state
     }
 
-    /// Whether MPA start-up is done and the stream has not ended.
+    /// True if MPA start-up is done and the stream has not ended.
     pub const fn is_connected(&self) -> bool {
         matches!(self.stream, Stream::Operating)
     }
@@ -339,8 +360,8 @@ impl Qp {
         self.disconnect();
     }
 
-    /// Hands over what was posted: `other` goes on with it, or ends with what it cannot take. Where
-    /// there is or was a stream nothing happens, and the result is false.
+    /// Hands over what was posted: `other` goes on with it, or ends with what it cannot take. If
+    /// there is or was a stream, nothing happens and the result is false.
     pub fn hand_over(&mut self, other: &mut impl iwarp_types::Core) -> bool {
         if self.stream != Stream::Detached {
             return false;
@@ -354,9 +375,9 @@ impl Qp {
         self.sq.take_out(|request| {
             if other.post_send(request).is_err() {
                 other.fail_locally("a work request that this peer does not know");
-                // One that has met nobody yet does not fail by itself.
+                // One that has no peer yet does not fail by itself.
                 let _ = other.modify(QpState::Err);
-                // Now it is flushed, whatever it is.
+                // Now an empty Send is flushed in its place.
                 let _ = other.post_send(&SendRequest::send(request.wr_id, &[]));
             }
         });
@@ -435,13 +456,13 @@ impl Qp {
         event
     }
 
-    /// Whether [`Self::poll_event`] has something.
+    /// True if [`Self::poll_event`] has something.
     #[inline]
     pub fn has_events(&self) -> bool {
         !self.events.is_empty()
     }
 
-    /// Whether [`Self::poll_timeout`] may have something.
+    /// True if [`Self::poll_timeout`] may have something.
     #[inline]
     pub fn may_want_time(&self) -> bool {
         self.sq.waits_for_peer_kind()
@@ -492,28 +513,28 @@ impl Qp {
         }
     }
 
-    /// Whether the peer has closed the stream, and work requests outlive it.
+    /// True if the peer has closed the stream, and work requests outlive it.
     pub const fn is_outlived(&self) -> bool {
         matches!(self.stream, Stream::Outlived)
     }
 
     /// Messages of the peer's that have come whole since the connection began: Writes, and what
-    /// completed a receive. What answers or acknowledges this side's own does not count.
+    /// completed a receive. Answers and acknowledgements to this side's own do not count.
     pub const fn arrivals(&self) -> u64 {
         self.inbound.arrived
     }
 
-    /// Whether messages wait for a receive: the thread that posts one sees to it that they get it.
+    /// True if messages wait for a receive: the thread that posts one sees to it that they get it.
     pub fn has_parked(&self) -> bool {
         self.receives() && self.inbound.has_parked()
     }
 
-    /// Whether nothing more is to be read from the stream until a receive is there.
+    /// True if nothing more is to be read from the stream until a receive is there.
     pub fn is_stalled(&self) -> bool {
         self.receives() && self.inbound.is_stalled()
     }
 
-    /// Whether octets that arrive are still looked at.
+    /// True if octets that arrive are still looked at.
     pub(crate) const fn receives(&self) -> bool {
         matches!(self.stream, Stream::Operating)
     }

@@ -30,7 +30,7 @@ use crate::types::Msn;
 /// The next step of the transmitter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Next {
-    /// Nothing to send now.
+    /// No frame to send now.
     Idle,
     /// Frame these segments, then report to [`Qp::framed`] or [`Qp::gather_failed`].
     Segments(Segments),
@@ -177,7 +177,7 @@ impl Outbound {
         self.peer_to_peer
     }
 
-    /// Whether a frame waits that no work request asks for.
+    /// True if a frame waits that no work request asks for.
     #[inline]
     const fn has_own(&self) -> bool {
         self.rtr.is_some() || self.nudge || self.rnr_retry.is_some()
@@ -203,7 +203,7 @@ impl Outbound {
         self.farewell = Some(received);
     }
 
-    /// Whether that is still to be said.
+    /// True if the farewell is still to be sent.
     pub(crate) const fn owes_farewell(&self) -> bool {
         self.farewell.is_some()
     }
@@ -222,7 +222,7 @@ impl Outbound {
         self.terminate = Some(Terminate { code: fault.code(), segment });
     }
 
-    /// Nothing is sent any more.
+    /// Stops sending.
     pub(crate) fn stop(&mut self) {
         self.current = None;
         self.performing = None;
@@ -233,7 +233,7 @@ impl Outbound {
 }
 
 impl Qp {
-    /// Whether [`Transmitter::transmit`](super::Transmitter::transmit) has something to do.
+    /// True if [`Transmitter::transmit`](super::Transmitter::transmit) has something to do.
     #[inline(always)]
     pub fn wants_transmit(&mut self) -> bool {
         self.wanted() != Wanted::Nothing
@@ -350,8 +350,8 @@ impl Qp {
         }
     }
 
-    /// The last frame of a stream that this side closes. Who has not said yet what it is does so
-    /// first.
+    /// The last frame of a stream that this side closes. An end that has not sent its hello frame
+    /// yet sends that first.
     #[cold]
     fn start_farewell(&mut self) -> Option<Next> {
         if self.outbound.greet {
@@ -412,8 +412,8 @@ impl Qp {
         self.start_control(Opcode::ReadRequest, msn, &request.octets(), Kind::Own);
     }
 
-    /// Whether the peer is to be asked now whether it has what was sent. Better behind all that
-    /// can be sent, `more` of which is there; but not at the end of a burst that has none.
+    /// True if the peer is to be asked now for an acknowledgement. As long as there is `more` to
+    /// send it is not, unless the acknowledgement is pressing.
     #[inline]
     fn may_acknowledge(&mut self, more: bool) -> bool {
         if self.stream != Stream::Operating
@@ -437,7 +437,7 @@ impl Qp {
         self.outbound.current = Some(Current { message, kind });
     }
 
-    /// Whether the first waiting send request could be started now.
+    /// True if the first waiting send request could be started now.
     fn may_start_send(&mut self) -> bool {
         if !matches!(
             (self.state, self.stream),
@@ -463,7 +463,7 @@ impl Qp {
         !wqe.op.awaits_answer() || !self.orq.is_full() || self.orq.depth() == 0
     }
 
-    /// Whether the first waiting send request still goes out on a closing stream: it needs no
+    /// True if the first waiting send request still goes out on a closing stream: it needs no
     /// answer, nor that of an earlier one, as nothing comes in any more.
     pub(crate) fn may_start_closing(&mut self) -> bool {
         let (gated, reads_pending) = (self.gated(), self.orq.has_requests());
@@ -515,7 +515,7 @@ impl Qp {
         }
     }
 
-    /// Whether the peer would misunderstand the request without a hello frame in front of it: the
+    /// True if the peer would misunderstand the request without a hello frame in front of it: the
     /// halves of a Write with immediate data, which a stream that was closed early brings before
     /// any; or Immediate Data that looks like that of the Write in front of it.
     fn needs_hello_before(&self, op: &SendOp) -> bool {
@@ -533,8 +533,8 @@ impl Qp {
         self.sq.set_waits_for_peer_kind(waits);
     }
 
-    /// Whether the oldest request of the peer's may be answered. The peer takes the answer for
-    /// word that what it sent before was received, so parked messages are to be delivered first.
+    /// True if the oldest request of the peer's may be answered. The peer takes the answer for word
+    /// that what it sent before was received, so parked messages are to be delivered first.
     pub(crate) fn may_answer(&self) -> bool {
         self.irq.is_due(self.inbound.late_delivered())
     }
@@ -716,7 +716,7 @@ impl Qp {
     }
 }
 
-/// Whether a message is a Write in which the peer may see the first half of one with immediate
+/// True if a message is a Write in which the peer may see the first half of one with immediate
 /// data: any but a frame of our own.
 fn is_write(message: &Message) -> bool {
     matches!(message.header(), Header::Tagged(h)

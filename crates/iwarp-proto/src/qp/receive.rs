@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! The receiving half: takes the stream apart and places what the queue pair decides to keep.
+//!
+//! With CRC on, an FPDU is staged, verified, then copied once to its destination. With CRC off and no
+//! markers, a long payload is placed as it comes. It is read straight into registered memory for the one
+//! segment whose header was seen, except its last 16 octets: these always pass the placement routine,
+//! which makes the last word visible last. No manual promises the order in which system calls write
+//! memory.
 
 mod run;
 mod short;
@@ -111,7 +117,7 @@ impl Receiver {
     /// the start of the next call, with more behind it. Markers are cut out in place, so what
     /// was used is no longer what arrived.
     ///
-    /// Messages that wait for a receive are delivered first. So it is called, with whatever octets
+    /// Messages that wait for a receive are delivered first. So it is called, with the octets that
     /// are there, also when a receive was posted while [`Qp::has_parked`].
     pub fn receive<S: Shared, M: Memory, P: ReceivePool>(
         &mut self,
@@ -155,7 +161,7 @@ impl Receiver {
                 return used;
             }
             if step == 0 {
-                // Octets that come after the end are dropped, whatever they are.
+                // Any octets that come after the end are dropped.
                 return if self.has_ended(qp) { input.len() } else { used };
             }
         }
@@ -182,7 +188,7 @@ impl Receiver {
         !self.park.is_empty() || self.held.is_some()
     }
 
-    /// Whether nothing is received any more. Nothing is kept then.
+    /// True if nothing is received any more; parked messages are dropped then.
     #[inline(never)]
     fn has_ended<S: Shared>(&mut self, qp: &S) -> bool {
         let ended = !qp.with(|qp| qp.receives());
@@ -192,10 +198,10 @@ impl Receiver {
         ended
     }
 
-    /// Whether the stream stands still because a message finds neither a receive nor room in the
-    /// park. Then nothing more is to be read from it, its end neither, until
-    /// [`Self::receive`] was called again and this is false: when receives may be there, when the
-    /// queue pair's timer has run out, or when its stream has ended.
+    /// True if the stream stands still because a message finds neither a receive nor room in the
+    /// park. Then nothing more is to be read from it, its end neither, until [`Self::receive`] was
+    /// called again and this is false: when receives may be there, when the queue pair's timer has
+    /// run out, or when its stream has ended.
     pub const fn is_stalled(&self) -> bool {
         self.stalled
     }
@@ -276,7 +282,7 @@ impl Receiver {
         }
     }
 
-    /// Whether the stream stands inside an FPDU of which `waiting` octets were not used.
+    /// True if the stream stands inside an FPDU of which `waiting` octets were not used.
     const fn inside_fpdu(&self, waiting: usize) -> bool {
         waiting > 0 || self.streaming.is_some()
     }
@@ -613,7 +619,7 @@ fn append(to: &mut Vec<u8>, octets: &[u8]) -> Result<(), TryReserveError> {
     Ok(())
 }
 
-/// Nothing more can be kept for this stream: it ends.
+/// Ends the stream: there is no memory for what it has to keep.
 #[cold]
 fn out_of_memory<S: Shared>(qp: &S) {
     qp.with(|qp| qp.fail_locally(OUT_OF_MEMORY));

@@ -12,7 +12,7 @@ std::thread_local! {
     static OPEN: core::cell::Cell<bool> = const { core::cell::Cell::new(true) };
 }
 
-/// Whether they are taken: always, but for the tests that do without.
+/// True if they are taken: always, but for the tests that do without.
 #[cfg(not(test))]
 #[inline(always)]
 pub(crate) const fn ways() -> bool {

@@ -184,12 +184,12 @@ impl SendQueue {
         self.next = self.ring.head();
     }
 
-    /// Whether a request was started and has not completed.
+    /// True if a request was started and has not completed.
     pub(crate) const fn has_started(&self) -> bool {
         self.ring.head() != self.next
     }
 
-    /// Whether all requests were started, and no peer is asked whether it has them.
+    /// True if all requests were started, and acknowledgements are not awaited.
     pub(crate) const fn is_started(&self) -> bool {
         self.ring.tail() == self.next && !self.acks.on
     }
@@ -262,7 +262,7 @@ impl SendQueue {
         }
     }
 
-    /// Whether no request waits to be started.
+    /// True if no request waits to be started.
     #[inline]
     pub(crate) const fn has_none_waiting(&self) -> bool {
         self.ring.tail() == self.next
@@ -390,7 +390,7 @@ impl SendQueue {
         }
     }
 
-    /// Whether a started request still has octets to build or to be taken.
+    /// True if a started request still has octets to build or to be taken.
     pub(crate) const fn waits_for_stream(&self) -> bool {
         self.in_stream > 0
     }
@@ -400,12 +400,12 @@ impl SendQueue {
         self.acks.on = true;
     }
 
-    /// Whether a request was sent that no request under way will acknowledge.
+    /// True if a request was sent that no request under way will acknowledge.
     pub(crate) const fn wants_acknowledgement(&self) -> bool {
         self.acks.wanted > self.acks.covered
     }
 
-    /// Whether that should not wait until the next request, of `length` octets, is sent.
+    /// True if asking for it should not wait until the next request, of `length` octets, is sent.
     pub(crate) fn acknowledgement_is_pressing(&self, length: u32) -> bool {
         self.acks.pending >= PRESSING
             || self.acks.pending_octets + u64::from(length) > PRESSING_OCTETS
@@ -461,8 +461,7 @@ impl SendQueue {
             .find(|number| !matches!(self.ring.at(*number).progress, Progress::Done(_)))
     }
 
-    /// Whether all that keeps the queue from being empty is that the peer has not acknowledged
-    /// what was sent.
+    /// True if no request waits for anything but the peer's acknowledgement.
     pub(crate) fn awaits_only_acknowledgements(&mut self) -> bool {
         (self.ring.head()..self.ring.tail()).all(|number| {
             matches!(self.ring.at(number).progress, Progress::Sent(_) | Progress::Done(_))
@@ -545,7 +544,7 @@ impl SendQueue {
     }
 }
 
-/// Whether iWARP has the operation: the vocabulary may have others, for other wires.
+/// True if iWARP has the operation: the vocabulary may have others, for other wires.
 const fn is_known(op: &SendOp) -> bool {
     matches!(
         op,

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! The sending half: gathers what the queue pair decides to send and frames it.
+//!
+//! With CRC on, payload is copied into staging while its CRC is computed, in one pass. Its owner may
+//! change the source of a Read Response at any moment, and that must not turn into a CRC error at the
+//! peer. With CRC off and no markers, a long payload is sent from its place in registered memory.
+//! Payloads below 2 KiB, so those of an Ethernet MTU, are copied even then.
 
 mod source;
 
@@ -58,7 +63,7 @@ impl Source {
         }
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -135,13 +140,13 @@ impl Transmit {
         Ok(Self { staging, end: 0, pieces, len: 0 })
     }
 
-    /// Whether an FPDU of so many octets can be built.
+    /// True if an FPDU of so many octets can be built.
     #[inline]
     fn takes(&self, fpdu: usize) -> bool {
         self.room() >= fpdu && self.pieces.len() <= PIECES - PIECES_OF_FPDU
     }
 
-    /// Whether everything was taken.
+    /// True if everything was taken.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -188,7 +193,7 @@ impl Transmit {
         self.pieces.push_back(Piece::Memory(source));
     }
 
-    /// Whether [`Self::build`] may be called: there is room for [`Self::MIN_CAPACITY`].
+    /// True if [`Self::build`] may be called: there is room for [`Self::MIN_CAPACITY`].
     pub fn has_room(&self) -> bool {
         self.takes(Self::MIN_CAPACITY)
     }
@@ -283,7 +288,7 @@ impl Transmitter {
         self.run = (most as u32, most * self.fpdu);
     }
 
-    /// Whether so many payload octets are sent from where they lie.
+    /// True if so many payload octets are sent from where they lie.
     #[inline]
     fn gathers(&self, payload_len: usize) -> bool {
         !self.framer.crc() && !self.framer.markers() && payload_len >= GATHER_MIN
@@ -303,7 +308,7 @@ impl Transmitter {
         if free >= octets { most } else { ((free / self.fpdu) as u32).clamp(1, most) }
     }
 
-    /// Whether markers are put in: the MULPDU is smaller then.
+    /// True if markers are put in: the MULPDU is smaller then.
     pub fn markers(&self) -> bool {
         self.framer.markers()
     }
@@ -359,7 +364,7 @@ impl Transmitter {
         true
     }
 
-    /// The stream took `n` octets: completes what ends among them. What is to be done next.
+    /// The stream took `n` octets: completes what ends among them. Returns what is to be done next.
     pub fn taken<S: Shared>(&mut self, qp: &S, out: &mut Transmit, n: usize) -> Taken {
         out.drop_front(n);
         self.taken += n as u64;
@@ -375,7 +380,7 @@ impl Transmitter {
         qp.with(|qp: &mut Qp| qp.source_lost(position, remote, error));
     }
 
-    /// Frames `segments`. Where the source is refused: how many payload octets were framed before.
+    /// Frames `segments`. If the source is refused, the error has the payload octets framed before.
     #[inline]
     fn frame<M: Memory>(
         &mut self,

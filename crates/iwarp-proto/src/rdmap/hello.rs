@@ -4,9 +4,38 @@
 //!
 //! No start-up field says so, and a peer without them terminates the stream at the first one
 //! (RFC 7306 §1.1 leaves it to the programs). So each end may send a zero-length RDMA Write as
-//! its first FPDU, whose STag and TO carry a magic number, a version and capabilities. Nobody
+//! its first FPDU, whose STag and TO carry a magic number, a version and capabilities. No receiver
 //! may look at these fields (RFC 5041 §5.2), so every peer takes the frame for what it is: an
 //! RDMA Write of nothing.
+//!
+//! Operations that need an extension wait for the peer's frame. If another frame comes first, or nothing
+//! within the start-up timeout (10 s, as a peer may be stopped for a while), they complete in error and
+//! the connection lives on. The frame also opens the gate that keeps a responder silent until the
+//! initiator's first FPDU. `IWARP_EXTENSIONS` switches the frame.
+//!
+//! # Operations of this library
+//!
+//! Capability bits of the frame announce two operations that no RFC has.
+//!
+//! *Send with Immediate* has the unassigned opcodes 0xC and 0xD (solicited). It is a Send whose
+//! Invalidate STag field carries the four octets. An end that has not announced it answers 0/2/06 like
+//! any other end, and so does an end whose sender has not announced it, on every queue.
+//!
+//! *Write with Immediate* is a Write and, with nothing between, the Immediate Data of RFC 7306: four
+//! octets and the mark `wimm`. The mark goes only to a peer that knows it; others get zeros and see two
+//! messages. The receiver takes the two for one if the mark comes directly behind a Write from a peer
+//! that announced the operation. The hello frame is no such Write. If a program itself sends octets that
+//! look the same, a second hello frame separates them from the Write.
+//!
+//! # Other frames of this library
+//!
+//! Two bits name the device that programs see at that end, so that a log line can report that the two
+//! ends differ. One bit asks for the *farewell*: a zero-length Write with a magic STag of its own, whose
+//! TO is the number of messages for queue 0 and of non-empty Writes that the end received with none
+//! missing in front of them. Another such Write has the sender's `rnr_retry` as its TO: a peer that
+//! parks messages ends the connection when one has waited for that many of its RNR times. A Write of no
+//! octets never goes out with the STag and TO of such a frame, whatever STag and offset the program
+//! uses.
 
 use iwarp_types::{Extension, Extensions, Stag, TaggedOffset};
 
@@ -78,7 +107,7 @@ impl OwnFrame {
 }
 
 impl Capabilities {
-    /// Whether both say what programs see, and not the same.
+    /// True if both say which device programs see, and the devices differ.
     const fn sees_another(self, other: Self) -> bool {
         const SEEN: Capabilities = Capabilities::SEES_RNIC.union(Capabilities::SEES_INFINIBAND);
         self.intersects(SEEN)
@@ -100,7 +129,7 @@ impl From<Extension> for Capabilities {
 /// The kind of the peer, as far as it is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PeerKind {
-    /// Nothing yet.
+    /// It has said nothing yet.
     Unknown,
     /// It said what it can do.
     Known(Capabilities),
@@ -128,7 +157,7 @@ impl PeerKind {
         }
     }
 
-    /// Hears a zero-length Write. Whether it says that programs see another device there than
+    /// Hears a zero-length Write. True if it says that programs see another device there than
     /// `told` says that they see here.
     pub(crate) fn hear(&mut self, stag: Stag, to: TaggedOffset, told: Capabilities) -> bool {
         if matches!(self, Self::Unknown | Self::Foreign)
@@ -171,7 +200,7 @@ pub(crate) const fn decode_rnr_retry(stag: Stag, to: TaggedOffset) -> Option<u8>
     }
 }
 
-/// Whether a Write of nothing with these would be taken for a frame of our own.
+/// True if a zero-length Write with these would be taken for a frame of our own.
 pub(crate) const fn is_own(stag: Stag, to: TaggedOffset) -> bool {
     OwnFrame::of(stag, to).is_some()
 }

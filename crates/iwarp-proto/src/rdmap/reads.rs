@@ -3,6 +3,11 @@
 //! Reads and Atomics under way: what was asked of the peer (bounded by ORD), and what the peer
 //! asked (bounded by IRD). Both kinds share queue number 1, its MSNs and these bounds
 //! (RFC 5040 §6.1, RFC 7306 §5.2).
+//!
+//! The sink STag of a Read (top bit set, then a serial number) names nothing in the STag table, whose
+//! indices stay below 2^23. A Read Response is matched against the outbound read queue: STag, TO and
+//! length must be the expected ones. So the peer can use the sink for nothing else, scatter lists of
+//! Reads cost no registration, and nothing needs revoking afterwards.
 
 use alloc::collections::{TryReserveError, VecDeque};
 
@@ -90,17 +95,17 @@ impl OutboundReads {
         self.depth + self.spare
     }
 
-    /// Whether a request of the program's is under way.
+    /// True if a request of the program's is under way.
     pub(crate) fn has_requests(&self) -> bool {
         self.requests() > 0
     }
 
-    /// Whether no more requests of the program's may be under way.
+    /// True if another request of the program's must wait.
     pub(crate) fn is_full(&self) -> bool {
         self.requests() >= self.depth || self.queue.len() >= self.all()
     }
 
-    /// Whether a request for an acknowledgement may be sent: one at a time.
+    /// True if a request for an acknowledgement may be sent: one at a time.
     pub(crate) fn may_acknowledge(&self) -> bool {
         !self.acknowledging && self.queue.len() < self.all()
     }
@@ -199,17 +204,17 @@ impl InboundReads {
         self.queue.front().map(|(request, _)| request)
     }
 
-    /// Whether there is one that may be answered when so many late messages are delivered.
+    /// True if the oldest may be answered when so many late messages are delivered.
     pub(crate) fn is_due(&self, delivered: u64) -> bool {
         self.queue.front().is_some_and(|(_, late)| *late <= delivered)
     }
 
-    /// Whether the oldest is a Read of no octets, which asks whether what came before it has arrived.
+    /// True if the oldest is a Read of no octets, which asks whether what came before it has arrived.
     pub(crate) fn begins_with_an_empty_one(&self) -> bool {
         self.front().is_some_and(is_empty)
     }
 
-    /// Whether that is the only one.
+    /// True if the only request is such a Read.
     pub(crate) fn only_asks_whether_it_arrived(&self) -> bool {
         self.queue.len() == 1 && self.begins_with_an_empty_one()
     }
@@ -218,7 +223,7 @@ impl InboundReads {
         self.queue.pop_front();
     }
 
-    /// Whether any asks for more than whether what came before it has arrived.
+    /// True if any request is other than a Read of no octets.
     pub(crate) fn ask_for_more(&self) -> bool {
         self.queue.iter().any(|(request, _)| !is_empty(request))
     }
@@ -238,7 +243,7 @@ impl InboundReads {
     }
 }
 
-/// Whether a request is a Read of no octets.
+/// True if the request is a Read of no octets.
 const fn is_empty(request: &Request) -> bool {
     matches!(request.0, Asked::Read(ReadRequest { size: 0, .. }))
 }

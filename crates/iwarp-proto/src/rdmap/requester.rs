@@ -10,8 +10,8 @@ use crate::rdmap::tx;
 use crate::rdmap::wire::{AOP_COMPARE_SWAP, AOP_FETCH_ADD, AtomicRequest, Opcode};
 use crate::types::Msn;
 
-/// A Write (RFC 5040 §5.1). One of nothing names no buffer. It must not look like a frame of our
-/// own, whatever the program calls the buffer.
+/// A Write (RFC 5040 §5.1). A zero-length one names no buffer: if the program's STag and TO make it
+/// look like a frame of our own, they are replaced.
 #[inline]
 pub(crate) fn write(stag: Stag, to: TaggedOffset, length: u32) -> Message {
     let own = length == 0 && hello::is_own(stag, to);

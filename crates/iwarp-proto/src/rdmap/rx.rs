@@ -21,9 +21,9 @@ pub enum Rejected {
 
 /// The opcode of a segment whose version, opcode, tagged flag and queue agree.
 ///
-/// The RFCs give no code for a known queue that is not the opcode's; it is reported as an
-/// invalid QN, and a wrong tagged flag as an unexpected opcode. Numbers above `highest` belong to
-/// extensions that are not in use on this stream: whatever their queue, they are unexpected.
+/// The RFCs give no code for a known queue that is not the opcode's; it is reported as an invalid
+/// QN, and a wrong tagged flag as an unexpected opcode. Numbers above `highest` belong to
+/// extensions that are not in use on this stream: they are unexpected on any queue.
 #[inline]
 pub fn opcode(header: &Header, highest: Opcode) -> Result<Opcode, Rejected> {
     let control = match header {

@@ -93,7 +93,7 @@ impl Fault {
         TerminateCode { layer, etype, code }
     }
 
-    /// Whether the Terminate quotes the segment's DDP header (RFC 5040 §4.8, Figure 10).
+    /// True if the Terminate quotes the segment's DDP header (RFC 5040 §4.8, Figure 10).
     pub const fn quotes_segment(&self) -> bool {
         match self {
             // Too short to have one.
@@ -107,7 +107,7 @@ impl Fault {
         }
     }
 
-    /// Whether it also quotes the Read Request header: only Remote Protection errors do.
+    /// True if it also quotes the Read Request header: only Remote Protection errors do.
     pub const fn quotes_read_request(&self) -> bool {
         matches!(self, Self::Rdmap(RdmapError::Protection(error)) if !matches!(error, AccessError::Unaligned))
     }
@@ -120,9 +120,9 @@ const fn rdmap(error: RdmapError) -> (u8, u8, u8) {
         RdmapError::Protection(AccessError::Rights) => (0, 1, 0x02),
         RdmapError::Protection(AccessError::NotAssociated) => (0, 1, 0x03),
         RdmapError::Protection(AccessError::Wrap) => (0, 1, 0x04),
-        // RFC 5040 §4.8 has this code twice and says nothing of the difference. Others take it for
-        // protection where the STag is another's, and for the operation where it is nobody's or
-        // cannot be invalidated by a peer.
+        // RFC 5040 §4.8 has this code twice and says nothing of the difference. Others report a
+        // protection error if the STag is another's, an operation error if it is unknown or cannot
+        // be invalidated by a peer.
         RdmapError::Invalidate(AccessError::InvalidStag | AccessError::CannotInvalidate) => {
             (0, 2, 0x09)
         }
@@ -161,7 +161,7 @@ pub(crate) const fn status_of_terminate(code: TerminateCode, sent: bool) -> WcSt
     match (code.layer, code.etype) {
         (1, 2) if code.code == 0x02 && sent => WcStatus::RnrRetryExceeded,
         (0, 1) | (1, 1) => WcStatus::RemoteAccess,
-        // An STag that cannot be invalidated: the same, whichever of its two types the code has.
+        // An STag that cannot be invalidated: either of the code's two types ends in this status.
         (0, 2) if code.code == 0x09 => WcStatus::RemoteAccess,
         (0, 2) | (1, 2) => WcStatus::RemoteInvalidRequest,
         _ => WcStatus::RemoteOperation,

@@ -87,7 +87,7 @@ fn messages_are_made_with_the_header_of_their_type() {
             );
             continue;
         };
-        // Whatever the caller says, only the Sends with Invalidate carry an STag.
+        // Only the Sends with Invalidate carry an STag, even if the caller passes one.
         let stag = if matches!(number, 4 | 6) { [0xde, 0xad, 0xbe, 0x01] } else { [0; 4] };
         let mut message = tx::untagged(opcode, Msn(9), Stag(0xdead_be01), 3);
         let header = message.next_segment(128).unwrap().header;

@@ -107,7 +107,7 @@ impl Opcode {
         }
     }
 
-    /// Whether delivery raises a solicited event.
+    /// True if delivery raises a solicited event.
     pub const fn solicited(self) -> bool {
         matches!(
             self,
@@ -118,17 +118,17 @@ impl Opcode {
         )
     }
 
-    /// Whether the message carries an STag to invalidate.
+    /// True if the message carries an STag to invalidate.
     pub const fn invalidates(self) -> bool {
         matches!(self, Self::SendInvalidate | Self::SendSolicitedInvalidate)
     }
 
-    /// Whether the Invalidate STag field carries immediate data.
+    /// True if the Invalidate STag field carries immediate data.
     pub const fn carries_immediate(self) -> bool {
         self.is_own()
     }
 
-    /// Whether this is one of our own operations, in no RFC.
+    /// True if this is one of our own operations, in no RFC.
     pub const fn is_own(self) -> bool {
         matches!(self, Self::SendImmediate | Self::SendImmediateSolicited)
     }
@@ -144,7 +144,7 @@ pub const fn split_control(control: u8) -> (u8, u8) {
     (control >> VERSION_SHIFT, control & OPCODE_MASK)
 }
 
-/// Whether the version is the one that MPA negotiated (RFC 5040 §4.1).
+/// True if the version is the one that MPA negotiated (RFC 5040 §4.1).
 pub const fn version_is_known(version: u8) -> bool {
     version == VERSION
 }
@@ -417,8 +417,8 @@ impl Terminate {
         end
     }
 
-    /// Reads a Terminate as far as it goes. Whatever combination of M, D and R a peer sends, and
-    /// however much of it is missing, the code is what matters; `None` only without even that.
+    /// Reads a Terminate as far as it goes. M, D and R may come in any combination, and any part
+    /// but the code may be missing; `None` only without the code.
     pub fn parse(octets: &[u8]) -> Option<Self> {
         let [first, code, flags, _, rest @ ..] = octets else {
             return match octets {

@@ -9,10 +9,10 @@ use crate::{
     Stag, TaggedOffset,
 };
 
-/// The peers that may invalidate a region.
+/// The ends that may invalidate a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Invalidation {
-    /// Nobody.
+    /// Neither.
     Never,
     /// The program that registered it.
     Local,
@@ -56,7 +56,7 @@ pub struct Window {
     pub qp: QpId,
 }
 
-/// Where an allowed access goes: the number of the region, and octets from its first.
+/// The place of an allowed access: the number of the region, and octets from its first.
 pub type Place = (usize, usize);
 
 /// The memory of one end.
@@ -89,7 +89,7 @@ impl Bank {
         Ok(index)
     }
 
-    /// Whether an STag names something that may be used.
+    /// True if an STag names something that may be used.
     pub fn is_valid(&self, stag: Stag) -> bool {
         self.region_index(stag).is_ok()
             || self.window_index(stag).is_some_and(|at| self.windows[at].bound.is_some())
@@ -148,7 +148,7 @@ impl Bank {
         Ok((index, offset as usize))
     }
 
-    /// Whether there is memory where an access that is allowed goes.
+    /// Checks that the memory of an allowed access is there.
     pub fn there(&self, (index, offset): Place) -> Result<Place, AccessError> {
         let region = &self.regions[index];
         if region.gone {

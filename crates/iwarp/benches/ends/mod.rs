@@ -31,7 +31,7 @@ const STAGING: usize = 256 << 10;
 
 const PD: PdId = PdId(1);
 
-/// What the two ends agree on.
+/// Terms that the two ends agree on.
 #[derive(Clone, Copy)]
 pub struct Terms {
     pub crc: bool,

@@ -14,8 +14,8 @@ use crate::engine::now;
 /// The addresses of a peer or a listener: one, several, or a name and a port that the system's
 /// resolver turns into addresses.
 ///
-/// A program names this type only to keep one. The calls that connect and listen take whatever
-/// becomes one, as those of [`std::net`] do:
+/// A program names this type only to keep one. The calls that connect and listen take anything that
+/// converts into one, as those of [`std::net`] do:
 ///
 /// ```
 /// use std::net::SocketAddr;
@@ -46,7 +46,7 @@ impl Addresses {
     ///
     /// # Errors
     ///
-    /// Those of the resolver; `InvalidInput` where there is none.
+    /// Errors of the resolver; `InvalidInput` if there is no address.
     pub(crate) fn resolve(self) -> io::Result<Vec<SocketAddr>> {
         let Self(given) = self;
         let found = match given {
@@ -66,7 +66,7 @@ impl Addresses {
     ///
     /// # Errors
     ///
-    /// Those of making a thread.
+    /// When the thread cannot be made.
     pub(crate) fn look_up(
         self,
         done: impl FnOnce(io::Result<Vec<SocketAddr>>) + Send + 'static,

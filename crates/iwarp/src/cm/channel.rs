@@ -91,7 +91,8 @@ pub enum EventKind {
         ird: Option<u16>,
         /// The ORD it would want, likewise.
         ord: Option<u16>,
-        /// Why, over RoCE v2: the reason of the REJ (28: its program refused, 8: nobody listens).
+        /// Why, over RoCE v2: the reason of the REJ (28: its program refused, 8: no program
+        /// listens).
         reason: Option<u16>,
     },
     /// There is no way to the peer's address, or none from the local one.
@@ -223,8 +224,8 @@ struct Queue {
 }
 
 impl Queue {
-    /// Adds an event, for which there is memory. What happened to an id of which the program was
-    /// not told yet comes after that.
+    /// Adds an event, for which there is memory. If it concerns an id whose request the program has
+    /// not taken yet, it comes after that request.
     fn add(&mut self, mut event: Unread) {
         event.round = match (event.source, &event.id) {
             (Some(source), _) => self.turns.enter(source),
@@ -421,7 +422,7 @@ impl EventChannel {
     ///
     /// # Errors
     ///
-    /// Those of making a descriptor; `ENODEV` in a forked child.
+    /// When the descriptor cannot be made; `ENODEV` in a forked child.
     pub fn new(device: &Device) -> io::Result<Self> {
         Self::on(device.engine()?, device.mux()?)
     }
@@ -451,7 +452,7 @@ impl EventChannel {
     ///
     /// # Errors
     ///
-    /// Those of waiting; `ENODEV` in a forked child.
+    /// When waiting fails; `ENODEV` in a forked child.
     pub fn wait(&self, timeout: Option<Duration>) -> io::Result<Option<Event>> {
         let core = self.core.check()?;
         let deadline = timeout.map(|timeout| now().plus(timeout));
@@ -471,7 +472,7 @@ impl EventChannel {
         }
     }
 
-    /// Whether events can come.
+    /// Checks that events can come.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Datagram services: an end asks for the queue pair of one, another answers. Nothing remains of it
-//! but what both know then.
+//! Datagram services: one end asks for the queue pair of one, another answers. The exchange leaves
+//! no state but the answer.
 
 use std::io;
 use std::net::SocketAddr;
@@ -56,7 +56,7 @@ impl Question {
         Arc::new(Self { id, manager, ends, service, private_data, knocks, slot })
     }
 
-    /// Asks. What comes of it may be told before this returns.
+    /// Asks. The outcome may be reported before this returns.
     pub(crate) fn ask(self: &Arc<Self>) -> io::Result<()> {
         let resolve = Resolve {
             path: self.ends.path(),
@@ -114,14 +114,14 @@ impl Question {
         }
     }
 
-    /// Nobody wants to know any more.
+    /// Ends the question: it is answered, or no longer wanted.
     pub(crate) fn cancel(&self) {
         let before = std::mem::replace(&mut *self.slot.lock(), Slot::Over);
         drop(before);
     }
 }
 
-/// The number of times that a peer at which nobody listens is asked.
+/// Repeated attempts at a peer where no program listens yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Knocks {
     began: Time,
@@ -168,14 +168,14 @@ impl Party for Question {
                 EventKind::ServiceRefused { status: status.code() }
             }
             News::Unreachable(_) => EventKind::Unreachable(io::ErrorKind::TimedOut.into()),
-            // Nothing else is said of a question.
+            // No other news concerns a question.
             _ => return,
         };
         self.answered(kind);
     }
 }
 
-/// Where an id and its peer are.
+/// Addresses of an id and its peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ends {
     pub(crate) local: SocketAddr,

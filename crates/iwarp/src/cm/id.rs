@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! One end of an existing or future connection.
+//!
+//! An id is over a stream, over datagrams (SIDR), or an exchange of management datagrams. A listener
+//! whose wire is `auto` takes streams and REQs. Ids of the C API keep no state of the connection:
+//! `Id::state` holds it as the program knows it.
 
 mod candidates;
 mod datagrams;
@@ -41,9 +45,9 @@ use crate::verbs::QueuePair;
 use crate::wire::iwarp::link::{Agreed, Link};
 use crate::wire::roce::mux::MuxPlace;
 
-/// Connections that the system takes before the worker does, whatever fewer the program says: those
-/// are not asked yet what they want. In a flood a good peer's attempt would be dropped, and
-/// repeated after a second only.
+/// Least number of connections that the system holds for the worker, even if the program says
+/// fewer: they have not been asked yet what they want. With fewer, a good peer's attempt would be
+/// dropped in a flood, and repeated after a second only.
 const LEAST_BACKLOG: u32 = 4096;
 
 /// One end of a connection, like `struct rdma_cm_id`: the program makes it to listen or to connect,
@@ -186,7 +190,7 @@ enum Phase {
     /// The peer's answer is here, and the program has to name a queue pair.
     Responded(Box<dyn Port>, Box<Agreed>),
     Connected(Connected),
-    /// The program knows of the end. What it had posted may outlive that.
+    /// The program knows of the end. Its posted requests may outlive that.
     Over(Option<Connected>),
     /// A connection over RoCE v2, being made or there.
     Exchanging(Arc<Exchange>),
@@ -216,7 +220,7 @@ impl Phase {
 
 impl State {
     fn take_request(&mut self) -> io::Result<Accepting> {
-        // Whatever comes of it, it can be answered once.
+        // It can be answered once only, even if that fails.
         match std::mem::replace(&mut self.phase, Phase::Over(None)) {
             Phase::Requested(accepting) => Ok(accepting),
             other => {
@@ -488,13 +492,13 @@ impl Id {
             let reserved = state.choices.reserve(core.network(), src)?;
             state.local = Some(src);
             state.source = state.local;
-            // Where any port does, connecting chooses one, and knows more then.
+            // If any port does, connecting chooses one, and knows more then.
             if src.port() != 0 {
                 reserved.bequeath();
                 state.reserved = Some(reserved);
             }
         }
-        // A group is reached from wherever the program likes.
+        // A group is reached from the program's address, if it has chosen one.
         let chosen = state.local.map(|local| local.ip()).filter(|ip| !ip.is_unspecified());
         let source = match chosen.filter(|_| dst.ip().is_multicast()) {
             Some(source) => Ok(source),
@@ -602,14 +606,14 @@ impl Id {
         let connection = core.engine.worker.next_id();
         if let Some(fault) = agreed.terms.fault {
             drop(state);
-            Link::attach(&endpoint, stream, &agreed, connection, None, || {})?;
+            Link::attach(endpoint, stream, &agreed, connection, None, || {})?;
             return Err(io::Error::new(io::ErrorKind::InvalidData, ConnectError::Terms(fault)));
         }
         let watch = Watch::new(core.downgrade(), None);
         state.phase = Phase::Connected(watch.connected(endpoint, connection));
         drop(state);
         let attached =
-            Link::attach(&endpoint, stream, &agreed, connection, Some(Arc::new(watch)), || {});
+            Link::attach(endpoint, stream, &agreed, connection, Some(Arc::new(watch)), || {});
         attached.inspect_err(|_| core.failed())
     }
 
@@ -702,7 +706,7 @@ fn accept_with(
     drop(state);
     let agreed = Agreed { terms, rnr_retry: params.rnr_retry };
     let attached =
-        Link::attach(&endpoint, stream, &agreed, connection, Some(Arc::new(observer)), || {
+        Link::attach(endpoint, stream, &agreed, connection, Some(Arc::new(observer)), || {
             if !waits {
                 core.push(EventKind::established(&terms, Vec::new()));
             }
@@ -710,7 +714,7 @@ fn accept_with(
     Ok(attached.inspect_err(|_| core.is_told_of_the_end())?)
 }
 
-/// Wherever a peer says "any address" it means this host.
+/// The unspecified address as the peer's means this host.
 fn connectable(addr: SocketAddr) -> SocketAddr {
     match addr {
         SocketAddr::V4(v4) if v4.ip().is_unspecified() => {
@@ -828,7 +832,7 @@ impl IdCore {
         Ok(outgoing)
     }
 
-    /// An outgoing connection is up. What is to observe it.
+    /// An outgoing connection is up. Returns its observer.
     pub(crate) fn established(
         self: &Arc<Self>,
         endpoint: &Arc<Endpoint>,
@@ -939,7 +943,7 @@ impl WeakId {
         self.core.upgrade()
     }
 
-    /// Whether the program has let go of it.
+    /// True if the program has let go of it.
     pub(crate) fn is_gone(&self) -> bool {
         self.core.strong_count() == 0
     }

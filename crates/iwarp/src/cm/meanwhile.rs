@@ -8,8 +8,8 @@ use crate::engine::endpoint::Endpoint;
 use crate::engine::poll_set::Waiting;
 
 /// The streams of a queue pair's completion queues, until this is dropped: the worker need not
-/// wake for them. Where another caller is blocked on some already, one is enough: each would wake
-/// for whatever comes.
+/// wake for them. Streams on which another caller is blocked already are left out: both would wake
+/// for all that comes.
 pub(crate) struct Meanwhile {
     endpoint: Arc<Endpoint>,
     waiting: Vec<Waiting>,

@@ -29,8 +29,9 @@ use crate::wire::iwarp::link::{Agreed, Link};
 use crate::wire::iwarp::startup::line::{Calling, Line, Served, operate};
 
 /// Programs tell their port and only then listen (qperf, perftest): for so long a refusal is not
-/// believed, unless the peer has another address to try. On a machine with more to do than CPUs, a server needs a few hundred milliseconds from
-/// the one to the other. Who connects to the same address meanwhile stands in line.
+/// believed, unless the peer has another address to try. On a machine with more to do than CPUs, a
+/// server takes a few hundred milliseconds in between. Other connections to that address meanwhile
+/// stand in line.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 /// The pauses before it is tried again, at first and at last.
 pub(crate) const PAUSES: (Duration, Duration) =
@@ -93,7 +94,7 @@ struct Attempt {
 }
 
 impl Attempt {
-    /// Whether it is a caller that serves it.
+    /// True if a caller serves it.
     const fn is_callers(&self) -> bool {
         self.calling.is_callers()
     }
@@ -171,12 +172,12 @@ impl Outgoing {
         *self.timer.lock() = Some(timer);
     }
 
-    /// Goes on with the attempt that was left to the caller, if there is one: until it has ended,
-    /// in whatever way, or `until`. `meanwhile` moves in the meantime.
+    /// Goes on with the attempt that was left to the caller, if there is one: until it has ended in
+    /// any way, or `until`. `meanwhile` moves in the meantime.
     ///
     /// # Errors
     ///
-    /// Those of waiting.
+    /// When waiting fails.
     pub(crate) fn drive(&self, meanwhile: &Meanwhile, until: Time) -> io::Result<()> {
         let attempt = self.attempt.lock().take_if(|attempt| attempt.is_callers());
         let Some(mut attempt) = attempt else { return Ok(()) };
@@ -186,7 +187,7 @@ impl Outgoing {
             if left.is_zero() {
                 break too_late(&attempt);
             }
-            // The caller's timeout is by the system's clock, whatever the device's is.
+            // The caller's timeout is by the system's clock, even if the device has another.
             let callers = until.0.saturating_sub(now().0);
             if callers.is_zero() {
                 return Ok(());
@@ -406,7 +407,7 @@ impl Outgoing {
         }
     }
 
-    /// Whether no program listens, and one may before long.
+    /// True if no program listens, and one may before long.
     fn is_premature(&self, error: &ConnectError) -> bool {
         is_refusal(error) && self.engine.timers.now() < self.patient
     }
@@ -485,12 +486,12 @@ impl Outgoing {
         };
         let connection = self.engine.worker.next_id();
         if let Some(fault) = terms.fault {
-            Link::attach(&endpoint, stream, &agreed, connection, None, || {})?;
+            Link::attach(endpoint, stream, &agreed, connection, None, || {})?;
             return Err(ConnectError::Terms(fault));
         }
         let watch = id.established(endpoint, connection, local);
         let watch = Some(Arc::new(watch) as Arc<dyn Observer>);
-        Link::attach(&endpoint, stream, &agreed, connection, watch, || {
+        Link::attach(endpoint, stream, &agreed, connection, watch, || {
             id.push(EventKind::established(terms, reply.private_data));
         })?;
         Ok(())
@@ -513,7 +514,7 @@ fn refused() -> ConnectError {
     ConnectError::Unreachable(io::ErrorKind::ConnectionRefused.into())
 }
 
-/// Whether no program listens.
+/// True if no program listens.
 fn is_refusal(error: &ConnectError) -> bool {
     matches!(error, ConnectError::Unreachable(error)
         if error.kind() == io::ErrorKind::ConnectionRefused)
@@ -557,7 +558,7 @@ mod tests {
     use crate::port::{Ipv6Listen, Sharing};
     use crate::{Device, Options};
 
-    /// Nothing is asked of a peer before what the program asked for first, as long as that is soon.
+    /// Connections to a peer are asked for in the program's order, unless the first takes long.
     #[test]
     fn nobody_overtakes_a_connection_that_is_not_made_yet() {
         let device = Device::with_options(Options::default()).unwrap();
@@ -609,7 +610,7 @@ mod tests {
             for host in 1..=THREADS {
                 let device = &device;
                 scope.spawn(move || {
-                    // Each has a peer, and so a line, of its own. Nobody listens there.
+                    // Each has a peer, and so a line, of its own. No program listens there.
                     let peer = SocketAddr::from(([127, 1, 1, host], 9));
                     let channel = EventChannel::new(device).unwrap();
                     for _ in 0..3 {

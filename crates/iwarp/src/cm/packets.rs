@@ -119,7 +119,7 @@ impl Exchange {
         Self::new(id, Some(asks), Step::Asked, endpoint)
     }
 
-    /// Asks the peer. What comes of it may be told before this returns.
+    /// Asks the peer. The outcome may be reported before this returns.
     pub(crate) fn ask(self: &Arc<Self>) -> io::Result<()> {
         let asks = self.asks.as_ref().ok_or(io::ErrorKind::InvalidInput)?;
         let connect = Connect {
@@ -238,7 +238,7 @@ impl Exchange {
         if state.step != Step::Requested {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        // Whatever comes of it, it can be answered once.
+        // It can be answered once only, even if that fails.
         state.step = Step::Accepted;
         state.endpoint = endpoint.cloned();
         drop(state);
@@ -311,12 +311,12 @@ impl Exchange {
         self.ends("this end disconnected");
         self.fail();
         if let Ok(communication) = self.communication() {
-            // Where the peer was faster there is nothing to do.
+            // If the peer was faster there is nothing to do.
             let _ = communication.disconnect();
         }
     }
 
-    /// Nobody wants to hear of it any more.
+    /// Gives it up: the program is told nothing of it any more.
     pub(crate) fn close(self: &Arc<Self>) {
         if let Ok(communication) = self.communication() {
             // At once, where there is something to be ended: the process may exit next.
@@ -408,7 +408,7 @@ impl Exchange {
         }
     }
 
-    /// Nothing comes of it.
+    /// The connection is not made.
     fn refused(self: &Arc<Self>, id: &Arc<IdCore>, kind: EventKind) {
         self.finish(Step::Over);
         self.tell_failure(id, &kind);
@@ -419,7 +419,7 @@ impl Exchange {
         id.push(kind);
     }
 
-    /// Says for the log why nothing comes of it.
+    /// Says for the log why it is not made.
     fn tell_failure(&self, id: &IdCore, kind: &EventKind) {
         let why = match kind {
             EventKind::Rejected { reason: Some(code), private_data, .. } => {
@@ -484,7 +484,7 @@ impl live::Connection for Exchange {
 
     fn end(self: Arc<Self>) {
         if let Ok(communication) = self.communication() {
-            // Where the peer was faster there is nothing to do.
+            // If the peer was faster there is nothing to do.
             let _ = communication.disconnect();
         }
     }

@@ -50,7 +50,7 @@ impl Host for Reception {
     }
 }
 
-/// Where a request has come to, and where from.
+/// Destination and source of a request.
 fn ends(request: &Request) -> (SocketAddr, SocketAddr) {
     let Request { path, service, peer, .. } = request;
     let port = service.port().map_or(0, |(_, port)| port);

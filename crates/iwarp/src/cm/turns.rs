@@ -36,7 +36,7 @@ impl Turns {
         self.waiting.is_empty()
     }
 
-    /// Whether there is memory for one more source.
+    /// Reserves memory for one more source; true if there is some.
     pub(super) fn reserve(&mut self) -> bool {
         self.waiting.try_reserve(1).is_ok()
     }

@@ -22,7 +22,7 @@ pub(crate) struct Connected {
 }
 
 impl Connected {
-    /// Whether it has ended.
+    /// True if it has ended.
     pub(crate) fn is_over(&self) -> bool {
         self.over.load(Ordering::SeqCst)
     }

@@ -4,6 +4,10 @@
 //!
 //! A match stands at the top of each call, so that iWARP's core is called statically and inlined;
 //! another one costs a virtual call for all bytes that have come or go out together.
+//!
+//! Attaching a stream checks that the link is of its core's kind, once for the life of both. A stream
+//! core needs no start-up, so it is attached to a connected port (`QueuePair::on_core` and `attach`,
+//! hidden in the docs like ports).
 
 use std::time::Duration;
 
@@ -26,7 +30,7 @@ pub(crate) enum AnyCore {
     Datagram(Box<DatagramQp>),
 }
 
-/// Calls the one there is. `Qp`'s own methods go before those of the trait, and are the same.
+/// Calls the core there is. `Qp`'s own methods go before those of the trait, and do as they do.
 macro_rules! each {
     ($any:expr, $core:ident => $call:expr) => {
         match $any {

@@ -4,6 +4,9 @@
 //!
 //! These are the decisions of the worker's loop and of callers that block or go to sleep, apart from
 //! what they are carried out with: the model checker runs them on an epoll and timers of its own.
+//!
+//! The model checks that no wake-up is lost, no worker spins, and no stream is silenced under a thread
+//! that needs it.
 
 use crate::engine::handover::{Cause, Duty, Handover};
 use crate::flaw::{self, Flaw};
@@ -23,7 +26,7 @@ pub(crate) trait Attended {
     fn report_once(&self);
     /// The worker looks at it again at that time.
     fn look_again(&self, at: u64);
-    /// The worker moves whatever is ready.
+    /// The worker moves all that is ready.
     fn serve(&self) -> Served;
 }
 

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! A completion channel: the events that wait, and the callers that wait for them.
+//!
+//! C programs cancel threads that wait. Such a thread sleeps in the C library's `poll`, called from a
+//! frame that owns nothing (`CompletionChannel::look`). A thread-local holds the thread's place among
+//! those that serve the connections, and its destructor runs however the thread ends.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -87,7 +91,7 @@ impl Waitlist {
 /// the descriptor, which would cost two or three system calls.
 pub(crate) struct Awake<'a> {
     channel: &'a ChannelCore,
-    /// Which of what is ready is moved first: another each time, so that no queue pair starves.
+    /// The ready group that is moved first: another each time, so that no queue pair starves.
     first: usize,
 }
 
@@ -99,7 +103,7 @@ impl Awake<'_> {
     /// Takes an event if there is one; the caller may go to sleep now.
     pub(crate) fn take(self) -> Option<u64> {
         let channel = self.channel;
-        // Not dropped: it leaves under the same lock.
+        // Not dropped: it leaves under the lock that is held here.
         std::mem::forget(self);
         let mut list = channel.events.lock();
         let event = list.pop(&channel.fd);
@@ -194,7 +198,7 @@ impl ChannelCore {
         Awake { channel: self, first: list.wakes }
     }
 
-    /// Whether the thread that waits for the next event moves the connections meanwhile, so that
+    /// True if the thread that waits for the next event moves the connections meanwhile, so that
     /// the worker may stay away.
     pub(crate) fn is_driven(&self) -> bool {
         self.blocks.load(Ordering::Relaxed) || self.has_driver.load(Ordering::Relaxed)
@@ -221,7 +225,7 @@ impl ChannelCore {
         &self.fd
     }
 
-    /// Nothing will come any more: the descriptor is readable from now on.
+    /// Ends the channel: no event will come any more, and the descriptor is readable from now on.
     #[cfg(feature = "tokio")]
     pub(crate) fn end(&self) {
         let _ = self.fd.signal();
@@ -333,7 +337,7 @@ impl ChannelCore {
         Ok(Look::Nothing(self.epoll.as_raw_fd()))
     }
 
-    /// A caller that slept on the descriptor looks what woke it.
+    /// A caller that slept on the descriptor looks for what woke it.
     fn look_again(&self, seat: &mut Seat) -> io::Result<Option<u64>> {
         let awake = self.wake();
         if !awake.has_event() && !Self::try_few(seat, &awake) {
@@ -343,7 +347,7 @@ impl ChannelCore {
         Ok(awake.take())
     }
 
-    /// This thread will not look again, at no channel.
+    /// This thread will not look again, at any channel.
     pub(crate) fn stop_looking() {
         let Ok(mut seat) = Seat::take() else { return };
         seat.leave();
@@ -401,7 +405,7 @@ impl Seat {
         }))
     }
 
-    /// Waits until something is ready. Nothing is behind a signal.
+    /// Waits until something is ready; finds nothing if a signal came.
     fn find(&mut self, epoll: &Epoll, timeout: Option<Duration>) -> io::Result<()> {
         match epoll.wait(&mut self.ready, timeout) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
@@ -430,7 +434,7 @@ impl Seat {
 pub enum Look {
     /// The completion queue with this number raised an event.
     Event(u64),
-    /// Nothing yet. Look again when this descriptor is readable.
+    /// No event yet. Look again when this descriptor is readable.
     Nothing(RawFd),
 }
 

@@ -7,6 +7,10 @@
 //! later one may be made while an earlier one is still on its way, or before the peer listens.
 //!
 //! So for each address one connection at a time has the *turn*, and the others wait in line.
+//!
+//! Programs announce their port before they listen on it. So the connection manager does not believe a
+//! refusal for 1 s (`PATIENCE` in `cm/outgoing.rs`), unless the peer has another address to try, and
+//! connections to the same address queue up meanwhile.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -136,7 +140,7 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// Whether it goes on: its line was not dissolved.
+    /// True if it goes on: its line was not dissolved.
     pub(crate) fn is_current(&self) -> bool {
         self.order.lines.lock().of(self.addr, self.number).is_some()
     }
@@ -154,7 +158,7 @@ impl Turn {
         self.order.timers.soon(tell);
     }
 
-    /// Left to the worker: the thread that ends a turn may hold locks that the next one needs.
+    /// Left to the worker, as the thread that ends a turn may hold locks that the next one needs.
     fn doing(&self, what: fn(&Arc<ConnectOrder>, SocketAddr, u64)) -> Box<dyn FnOnce() + Send> {
         let (order, addr, number) = (Arc::downgrade(&self.order), self.addr, self.number);
         Box::new(move || {
@@ -277,7 +281,7 @@ mod tests {
         let second = scene.order.take(ADDR).unwrap();
         scene.stand(7);
         drop(first);
-        // Behind the end of the first turn, on the same thread.
+        // Behind the end of the first turn, on the thread that ends it.
         let (tell, told) = mpsc::channel();
         scene.timers.soon(Box::new(move || tell.send(()).unwrap()));
         told.recv_timeout(DEADLINE).unwrap();

@@ -1,6 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! A completion queue: the completions that wait, and what a poll that finds none does.
+//!
+//! The events of completions are raised by the thread that completes, which holds the endpoint's `core`
+//! and this queue's lock.
+//!
+//! The owners of a queue's slots have a list of their own. (Considered: `slab`, which has no
+//! `try_reserve`, and `slotmap`, whose keys would make each completion 8 bytes longer for a generation
+//! that nothing needs.)
+//!
+//! # Writers of the fields
+//!
+//! - `number`, `group`, `channel`, `events`: the thread that creates it, before it is shared.
+//! - `queue` (completions, owners, depth, the notification asked for, collectors): threads that complete
+//!   requests, with the endpoint's `core` locked, and callers that poll, collect, arm or resize. Guard:
+//!   its lock.
+//! - `len`: as `queue`; read without the lock.
+//! - `asleep` (looks that may be the last before the program sleeps): set by the thread that arms the
+//!   queue, cleared by the completion that it waits for, counted down by polls. Guard: the lock of
+//!   `queue`, or compare and exchange.
 
 use std::collections::VecDeque;
 use std::io;
@@ -79,7 +97,7 @@ impl Queue {
         n
     }
 
-    /// Frees the slots of what `owner` has here, and does not free them again.
+    /// Frees the slots of this owner's completions, which free none later when they are polled.
     fn forget(&mut self, owner: u32) {
         let Self { completions, owners, .. } = self;
         for entry in completions.iter_mut().filter(|entry| entry.owner == owner) {
@@ -110,8 +128,8 @@ impl CqCore {
         channel: Option<Arc<ChannelCore>>,
         events: Arc<AsyncQueue>,
     ) -> io::Result<Arc<Self>> {
-        // All that it can hold, so that no completion is ever in want of memory. What is not used
-        // is not touched: a queue that was emptied begins anew at its first place.
+        // All that it can hold, so that no completion is ever in want of memory. Unused memory is
+        // not touched: a queue that was emptied begins anew at its first place.
         let mut completions = VecDeque::new();
         completions.try_reserve_exact(depth).map_err(|_| OutOfMemory)?;
         iwarp_mem::afford()?;
@@ -142,7 +160,7 @@ impl CqCore {
         &self.group
     }
 
-    /// Whether the program may sleep until the worker completes something.
+    /// True if the program may sleep until the worker completes something.
     pub(crate) fn is_asleep(&self) -> bool {
         self.asleep.load(Ordering::Relaxed) != AWAKE
     }
@@ -156,7 +174,7 @@ impl CqCore {
         self.number
     }
 
-    /// From now on a work queue completes here, which counts there what comes back.
+    /// From now on a work queue completes here; `returned` counts the slots that it gets back.
     pub(crate) fn enter(&self, returned: Arc<Returned>) -> Result<u32, OutOfMemory> {
         let mut queue = self.queue.lock();
         let Queue { owners, vacant, .. } = &mut *queue;
@@ -171,7 +189,7 @@ impl CqCore {
         Ok((owners.len() - 1) as u32)
     }
 
-    /// Completions of the work queue that has entered as `owner` are none of its any more.
+    /// Detaches this owner's completions: its slots are free at once, and polling them frees none.
     pub(crate) fn forget(&self, owner: u32) {
         self.queue.lock().forget(owner);
     }
@@ -231,7 +249,7 @@ impl CqCore {
         self.queue.lock().depth
     }
 
-    /// Changes how many that is. As [`CompletionQueue::resize`](crate::CompletionQueue::resize).
+    /// Changes that number, as [`CompletionQueue::resize`](crate::CompletionQueue::resize).
     pub(crate) fn resize(&self, depth: usize) -> io::Result<()> {
         let mut queue = self.queue.lock();
         if depth == 0 || queue.completions.len() > depth {
@@ -288,8 +306,8 @@ impl CqCore {
         one
     }
 
-    /// Takes up to `max` completions. Where there are none the caller thread moves the group's
-    /// streams first.
+    /// Takes up to `max` completions. If there are none the caller thread moves the group's streams
+    /// first.
     pub(crate) fn poll(&self, out: &mut Vec<WorkCompletion>, max: usize) -> usize {
         self.poll_by(|cq| cq.take(out, max))
     }
@@ -325,8 +343,8 @@ impl CqCore {
         n
     }
 
-    /// Whether a poll is the program's last look before it goes to sleep, which is not the beginning
-    /// of a lease. Not where it goes on polling.
+    /// True if a poll is the program's last look before it goes to sleep, which begins no lease.
+    /// False if it goes on polling.
     fn is_last_look(&self) -> bool {
         let looks = self.asleep.load(Ordering::Relaxed);
         if looks <= 1 {
@@ -387,8 +405,8 @@ impl CqCore {
     }
 }
 
-/// A completion raises no event for as long as there is one of these. One that is left by its end
-/// raises the event that is asked for.
+/// No completion raises an event while one of these exists. If some are left at its end, the event
+/// that was asked for is raised.
 #[derive(Debug)]
 pub(crate) struct Collecting<'a>(&'a CqCore);
 

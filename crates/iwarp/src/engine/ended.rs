@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The end of a connection, and those who are told.
+//! The end of a connection, and the observers that are told.
 
 use iwarp_types::Reason;
 
-/// The observer of a connection, for whoever made it. Called with the queue pair locked: take
+/// The observer of a connection, for the code that made it. Called with the queue pair locked: take
 /// a note, nothing more.
 pub(crate) trait Observer: Send + Sync {
     /// The peer's first message unit was validated (only on the accepting side).
     fn first_heard(&self) {}
-    /// The stream ended, in whatever way.
+    /// The stream ended, in good order or not.
     fn disconnected(&self, why: Ended);
 }
 

@@ -1,6 +1,31 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! A queue pair's core behind its lock, and where its completions go.
+//!
+//! A short message is judged, placed and reported while the lock is held once. If another thread ends
+//! the stream while bytes are being placed, a word of three states withholds its events ([`placing`]),
+//! not that lock.
+//!
+//! # Writers of the fields
+//!
+//! A *receiver* and a *transmitter* hold the token of that direction of a link.
+//!
+//! - `engine`, `who`, `depth`, `send_cq`, `recv_cq`, `send_owner`, `recv_owner`, `srq`, `parks`,
+//!   `qp_type`, `events`, `number`: the thread that creates the queue pair, before it is shared.
+//! - `core` (the core, slots, link, mux, habits of the program, timeout, number of the connection):
+//!   caller threads that post, poll or change the state, and the worker, under its lock. Of these,
+//!   `program` (who is told of the connection, whether the handle is gone, whether the process exits,
+//!   receives held back) also belongs to the thread that attaches a stream, the one that drops the
+//!   handle, the exit handler, and threads that complete requests. `timer` belongs to the thread that
+//!   sets an earlier one, and to the worker when it fires.
+//! - `borrowed`: the receiver adds; a completion, a reset and the last drop subtract. Guard: `core`, or
+//!   the last reference.
+//! - `placing` (idle, placing, events withheld): the receiver, under the receive token; the thread that
+//!   ends the stream, only from placing to withheld, with `core` locked.
+//! - `postpones`: set by a thread that completes a receive which waits, cleared by the one that reports
+//!   it; `core` locked. It is read without.
+//! - `wants_timer`: set with `core` locked by any thread that has called the core, cleared by the one
+//!   that then sets the timer.
 
 mod attach;
 mod close;
@@ -51,7 +76,7 @@ pub(crate) struct Endpoint {
     depth: usize,
     send_cq: Arc<CqCore>,
     recv_cq: Arc<CqCore>,
-    /// Under which its queues have entered the completion queues.
+    /// Owners as which its queues have entered the completion queues.
     send_owner: u32,
     recv_owner: u32,
     srq: Option<Arc<SrqCore>>,
@@ -125,7 +150,7 @@ struct Locked {
 struct Program {
     /// Is told how the connection fares.
     observer: Option<Arc<dyn Observer>>,
-    /// Of its connection, where the log tells of that.
+    /// Fate of its connection, if the log tells of it.
     fate: Option<Arc<Fate>>,
     /// Its handle is gone: it wants no completions any more.
     gone: bool,
@@ -313,13 +338,13 @@ impl Endpoint {
         self.srq.as_ref().map_or(self.who.pd, |srq| srq.pd())
     }
 
-    /// Where receives come from that are not the queue pair's own.
+    /// The source of receives that are not the queue pair's own.
     pub(crate) fn pool(&self) -> &impl ReceivePool {
         self
     }
 
-    /// Calls `f` with the core locked, then hands its events on before anybody else can add
-    /// some: completions are in order because the lock is.
+    /// Calls `f` with the core locked, then hands its events on before another thread can add some:
+    /// completions are in order because the lock is.
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut AnyCore) -> R) -> R {
         self.with_habits(|core, _| f(core))
     }

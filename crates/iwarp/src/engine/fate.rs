@@ -2,8 +2,8 @@
 
 //! The fate of a connection, as lines of the log: one when it is there, one when it has ended.
 //!
-//! A connection has a [`Fate`] only where somebody reads these lines when it begins, so that it costs
-//! others a look at whether it has one.
+//! A connection has a [`Fate`] only if these lines are read when it begins, so that it costs others
+//! no more than a look for one.
 
 use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
@@ -46,12 +46,12 @@ pub(crate) struct Fate {
 #[derive(Debug)]
 enum End {
     Open,
-    /// Why it ends, while its stream is still there.
+    /// The reason of its end, while its stream is still there.
     Known(String),
     Told,
 }
 
-/// Whether anybody reads these lines.
+/// True if these lines are read.
 fn is_read() -> bool {
     tracing::enabled!(target: FATE, Level::INFO)
 }
@@ -162,7 +162,7 @@ impl Fate {
         self.received(packet.octets());
     }
 
-    /// Why it ends. What is found first is the reason of what follows.
+    /// Notes why it ends. The cause found first is that of all that follows.
     pub(crate) fn ends(&self, why: impl Display) {
         let mut end = self.end.lock();
         if !matches!(*end, End::Open) {
@@ -249,7 +249,7 @@ pub(crate) fn step(
     );
 }
 
-/// Nothing has come of a connection that the program wanted.
+/// A connection that the program wanted was not made.
 pub(crate) fn not_made(
     qp: Option<u32>,
     local: Option<SocketAddr>,
@@ -285,7 +285,7 @@ pub(crate) fn rejected(
     );
 }
 
-/// The library does not take a connection. A stranger may cause as many as he likes.
+/// The library does not take a connection. A stranger may cause any number of these.
 pub(crate) fn refused(
     local: Option<SocketAddr>,
     peer: SocketAddr,

@@ -50,9 +50,9 @@ pub(crate) fn first_v4(gids: &[Gid]) -> Option<(&Gid, Ipv4Addr)> {
 
 /// The addresses of a device, with their places.
 ///
-/// It is as the host is at each moment, though programs ask for it often (for each address handle):
-/// it is read again when the system has told of a change, and each time where the system tells
-/// nobody. It is that of the network namespace in which it was asked for first.
+/// It follows the host at each moment, though programs ask for it often (for each address handle):
+/// it is read again when the system has told of a change, and each time if the system tells of
+/// none. It is that of the network namespace in which it was asked for first.
 #[derive(Debug, Default)]
 pub(crate) struct GidTable {
     state: Mutex<State>,
@@ -60,9 +60,9 @@ pub(crate) struct GidTable {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The entries that were told so far. A place is never given to another address.
+    /// The entries that programs were told so far. A place is never given to another address.
     places: Vec<(IpAddr, u32)>,
-    /// The entries that were read last, where `watch` notices changes.
+    /// The entries that were read last, if `watch` notices changes.
     known: Option<Arc<[Gid]>>,
     watch: Option<AddressWatch>,
 }

@@ -2,6 +2,35 @@
 
 //! The poll group of a completion queue: the streams, and the datagrams, whose progress its callers
 //! wait for.
+//!
+//! A poll of a group with one stream reads that stream without asking the epoll, which would cost a call
+//! on top of the read. A full socket is left to the epoll, which reports room when it is worth a call.
+//! That interest stays registered while callers poll, and the next thread that sleeps removes it.
+//!
+//! A stream is in the poll groups of both its completion queues. If callers of one queue serve the
+//! stream, the worker does not move it on behalf of the other: a program that polls its receive queue
+//! and only sometimes its send queue would otherwise race with its own worker. This does not apply to a
+//! queue that was armed, on whose channel a thread may sleep.
+//!
+//! A program that polls an idle queue while the worker moves another queue's streams would take half a
+//! CPU from the worker. So before such a poll yields, it moves the streams of the other queues in turn,
+//! if they are few, and holds their leases (`Group::lend_a_hand`).
+//!
+//! # Writers of the fields
+//!
+//! The *driver* is the thread that holds the token of the group.
+//!
+//! - `id`, `itself`, `without`, `worker`: the thread that creates the completion queue, before it is
+//!   shared.
+//! - `epoll`: the thread that adds the first member or waits first, once, with `making` locked.
+//! - `members` (the links; whether the only one is silenced): a thread that adds or closes a link, the
+//!   driver that silences, any thread that needs the epoll. Guard: its lock, under which the epoll
+//!   changes too.
+//! - `woken` (ready list, bell): ports that wake, the driver, a thread that arms, blocks or naps, one
+//!   that adds or closes a link. Guard: its own lock.
+//! - `driver` (events, the only stream, whether to ask if it is silenced, tries, backoff): the driver.
+//! - `polls`: the polling caller, and a post that is held. It is a hint: several threads may store it at
+//!   once, and a lost store costs only some time.
 
 mod member;
 mod waker;
@@ -63,7 +92,7 @@ struct Driver {
 pub(crate) enum Polled {
     /// Something was there.
     Moved,
-    /// Nothing, and the caller had better do this.
+    /// No member was ready, and the caller had better do this.
     Nothing(Rest),
     /// Another thread drives.
     Taken,
@@ -80,7 +109,7 @@ pub(crate) struct Group {
     epoll: OnceLock<Epoll>,
     making: Mutex<()>,
     members: Mutex<Members>,
-    /// Those that the epoll does not report, as they have no descriptor.
+    /// Streams that the epoll does not report, as they have no descriptor.
     woken: Woken,
     /// A request asks the driver to look again at the members.
     driver: Token<Driver>,
@@ -251,7 +280,7 @@ impl Group {
         self.driver.attempt(work, |driver| gone.extend(self.look_again(driver)))
     }
 
-    /// Moves whatever is ready. False when nothing was, or another thread drives.
+    /// Moves all that is ready. False when nothing was, or another thread drives.
     pub(crate) fn drive(&self, by: By) -> bool {
         self.as_driver(|driver| self.drive_as(driver, by)).unwrap_or(false)
     }
@@ -267,7 +296,8 @@ impl Group {
     }
 
     /// As [`Self::drive`], but not the streams that callers of other groups look after: this one's
-    /// completions come of that as well. Not where a caller sleeps until the worker has some.
+    /// completions come of that as well. No stream is left so while a caller sleeps until the
+    /// worker has some.
     fn serve_as(&self, driver: &mut Driver) -> Served {
         if let Some(sole) = &driver.sole
             && self.is_left_to_others(&**sole)
@@ -340,8 +370,8 @@ impl Group {
         }
     }
 
-    /// Silences the only stream where callers have tried it often, and looks at every so many tries
-    /// whether it still is.
+    /// Silences the only stream if callers have tried it often, and checks every so many tries
+    /// whether it still is the only one.
     fn count_try(&self, driver: &mut Driver) {
         driver.tries += 1;
         if driver.tries >= LOOP {
@@ -430,12 +460,12 @@ impl Group {
         ready
     }
 
-    /// Looks after it where no caller does.
+    /// The worker that looks after it while no caller does.
     pub(crate) const fn worker(&self) -> &Arc<Worker> {
         &self.worker
     }
 
-    /// By which its connections go.
+    /// The clock of its connections.
     pub(crate) fn clock(&self) -> &Clock {
         self.worker.clock()
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Whether a poll group is looked after by its callers or by the worker.
+//! The choice who looks after a poll group: its callers or the worker.
 //!
 //! The worker's epoll holds each group once, one-shot. While the group is *armed* there, the
 //! first thing that happens wakes the worker. If callers look after the group at that moment
@@ -9,6 +9,32 @@
 //! caller is blocked, *parks* it without one. No wake-up is lost: an armed group has the epoll,
 //! a watched one the timer, a parked one the caller, who arms it when leaving. A caller that goes
 //! to sleep elsewhere, on a descriptor of its own, ends its lease and arms a watched group itself.
+//!
+//! - *Armed*: the worker serves the group. When its epoll has reported the group, the worker serves it
+//!   and arms it again, or watches while a lease lasts.
+//! - *Watched*: callers serve the group, and the worker's timer checks again. This ends when the lease
+//!   is over (the worker serves the group), when a caller arms the completion queue (armed), or when a
+//!   caller blocks and nothing moves (parked).
+//! - *Parked*: the caller that is blocked on the group serves it. When the last blocked caller leaves,
+//!   that arms the group.
+//!
+//! A poll gives the program a lease of 0.5 ms, or much less if the worker has found that something
+//! waited for the lease to end. A caller inside a poll, or in a loop of polls, may merely lack a CPU.
+//! The worker, which would take the CPU from another thread, waits a while longer for that caller, as
+//! long as such calls follow each other. Arming a queue (`request_notify`) ends the lease and makes the
+//! worker responsible at once, because the program may be about to sleep on the channel's descriptor,
+//! unless the program was seen blocking in the library's own wait.
+//!
+//! # Writers of the fields
+//!
+//! - `turn` (watched, parked; how many callers are blocked): the worker, callers that block and leave,
+//!   and those that go to sleep. Each change is one atomic read-modify-write.
+//! - `presence`: callers that poll, post, drive or go to sleep, and tasks that drive. It is a hint, by
+//!   plain stores.
+//! - `lease`: callers. A poll and a held post lengthen it; going to sleep ends it, before `turn`
+//!   changes.
+//! - `span`: the worker, from its `watcher`.
+//! - `watcher`: the worker, under its lock, which no other thread takes.
 
 mod presence;
 mod silence;
@@ -22,7 +48,7 @@ use crate::engine::policy::table::LEASE;
 use crate::engine::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 use crate::flaw::{self, Flaw};
 
-/// Why the worker looks at a group.
+/// The reason for which the worker looks at a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cause {
     /// Its epoll has reported the group, and disarmed it.
@@ -38,7 +64,7 @@ pub(crate) enum Duty {
     Serve,
     /// Come back at this time.
     Watch(u64),
-    /// Nothing: a caller is blocked on it and will arm it, a timer is set, or it is armed.
+    /// No duty: a caller is blocked on it and will arm it, a timer is set, or it is armed.
     Leave,
     /// Arm it at once: the caller that was blocked has just left, or nothing moves.
     Arm,
@@ -169,25 +195,25 @@ impl Handover {
         self.turn.fetch_and(!(PARKED | WATCHED), Ordering::SeqCst) & (PARKED | WATCHED) != 0
     }
 
-    /// Whether some caller blocks on the group.
+    /// True if some caller blocks on the group.
     pub(crate) fn has_waiters(&self) -> bool {
         self.turn.load(Ordering::SeqCst) >= BLOCKED
     }
 
-    /// Whether no thread needs the epoll to report anything: the worker comes by a timer, and no
+    /// True if no thread needs the epoll to report anything: the worker comes by a timer, and no
     /// caller is blocked.
     pub(crate) fn is_watched(&self) -> bool {
         self.turn.load(Ordering::SeqCst) == WATCHED
     }
 
-    /// Whether the worker, in its turn, may leave the streams to callers of other groups. Not where a
-    /// caller has armed this one meanwhile, even if it has polled again since: it arms an armed group
-    /// no more, so a stream that was silenced now would stay so. Nor where a caller sleeps.
+    /// True if the worker, in its turn, may leave the streams to callers of other groups. False if
+    /// a caller has armed this one meanwhile, even if it has polled again since: it arms an armed
+    /// group no more, so a stream that was silenced now would stay so. False if a caller sleeps.
     pub(crate) fn may_be_left(&self) -> bool {
         self.presence.load().0 != Presence::Asleep && self.is_watched()
     }
 
-    /// Whether callers look after the group now, so that the worker should stop serving it.
+    /// True if callers look after the group now, so that the worker should stop serving it.
     pub(crate) fn is_leased(&self, now: u64) -> bool {
         self.has_waiters()
             || self.presence.load().0 == Presence::InCall
@@ -240,8 +266,8 @@ impl Handover {
         self.span.store(watcher.span, Ordering::Relaxed);
     }
 
-    /// Streams that are ready are left to callers of other groups that have the same streams: this
-    /// one is watched, slowly, as the other is served when they do no more.
+    /// Streams that are ready are left to callers of other groups that have them too: this group is
+    /// watched, slowly, as the other is served when they look after it no more.
     pub(crate) fn watch_beside(&self, now: u64) -> Duty {
         watch(&mut self.watcher.lock(), now + WATCH)
     }

@@ -81,7 +81,7 @@ impl Live {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends every connection in good order, whatever becomes of the others. The kernel would reset
+    /// Ends every connection in good order, even if ending another panics. The kernel would reset
     /// those with unread bytes, and drop what was sent before.
     fn end(&self) {
         let connections: Vec<_> = {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The engine: which thread moves the bytes, and when.
+//! The engine: the threads that move the bytes, and when they do.
 //!
-//! The caller's thread wherever it can: posting sends, polling an empty completion queue
+//! The caller's thread moves them wherever it can: posting sends, polling an empty completion queue
 //! receives, a blocking wait waits on the sockets themselves. One worker thread per device moves
-//! whatever no caller drives, so that a peer's one-sided operation is served while the program
+//! all that no caller drives, so that a peer's one-sided operation is served while the program
 //! computes. The connections of a completion queue form a [`group::Group`]; [`handover`] decides
 //! whether its callers or the worker look after it.
 //!
@@ -38,6 +38,39 @@
 //!   devices    what the devices are called
 //!   gid        the addresses of a device, as programs for InfiniBand know them
 //! ```
+//!
+//! The engine owns what it works on: endpoints, completion queues, channels, shared receive queues,
+//! asynchronous events. The verbs are the handles that programs hold on these. Events of a connection go
+//! up through traits that the engine defines (`Observer`, `Task`).
+//!
+//! # Words
+//!
+//! - *caller, caller thread*: a thread of the program inside a call of the library.
+//! - *worker*: the thread that moves what no caller moves, one for each device by default.
+//! - *core*: the protocol of a queue pair as a state machine: iWARP's, or another.
+//! - *endpoint*: a queue pair's core behind its lock, and the completion queues that its events go to.
+//! - *port, network*: a connected stream of bytes, and the maker of such streams.
+//! - *link*: one stream of an endpoint, from start-up to FIN or reset.
+//! - *token*: the right to move one direction of a link, or a poll group.
+//! - *poll set*: an epoll and its members; callers drive it while they are present, else the worker.
+//! - *poll group*: the poll set of a completion queue: links and muxes whose completions end there.
+//! - *accept set*: the poll set of a listener: the sockets that await their Request.
+//! - *mux*: the mover of a datagram port for all queue pairs that share it.
+//! - *train, burst*: packets that go to one queue pair in one send; the trains that are to be sent.
+//! - *to drive*: to hold the token of a poll group and move its ready streams.
+//! - *lease*: the time for which a caller's poll keeps the worker away from a poll group.
+//! - *silenced*: taken out of the epoll, because callers try the stream themselves.
+//! - *ready list, bell*: the counterpart of an epoll for streams without a descriptor; the descriptor
+//!   that wakes a sleeping thread while the list is not empty.
+//! - *hushed*: of a bell: it does not ring, because callers poll and no thread sleeps.
+//! - *parked*: of a message: it waits for its receive. Of a poll group: a blocked caller serves it.
+//! - *hello frame, farewell*: the zero-length Writes by which two ends with this library recognise each
+//!   other and take leave.
+//! - *to outlive*: of work requests: to stay pending for a while after the peer has closed the stream.
+//! - *acknowledgement*: the answer to a Read of no bytes: the peer has received everything sent before
+//!   it.
+//! - *door, rendezvous*: the listener of a queue pair that is connected without the connection manager,
+//!   and the way in which two of them meet.
 
 pub(crate) mod accept_set;
 pub(crate) mod any_core;
@@ -112,13 +145,13 @@ pub(crate) const MAX_READS: u16 = 128;
 pub(crate) struct Engine {
     pub(crate) memory: Arc<MemoryTable>,
     pub(crate) options: Options,
-    /// By which its connections go, once they are up.
+    /// The clock of its connections, once they are up.
     pub(crate) clock: Clock,
     /// Makes its connections.
     pub(crate) network: Arc<dyn Network>,
     /// Makes its ports for datagrams.
     pub(crate) datagrams: Option<Arc<dyn DatagramNetwork>>,
-    /// Say how long that takes.
+    /// The times of connection set-up.
     pub(crate) timers: Timers,
     pub(crate) pool: Pool,
     pub(crate) send_memory: Arc<SendMemory>,

@@ -4,15 +4,20 @@
 //!
 //! A number of 24 bits tells a peer that knows nothing else where its queue pair can be found: the
 //! upper 16 bits are a TCP port, the lower 8 say which of the queue pairs there. A queue pair that
-//! nobody is to find this way has a number whose upper bits are no port that could be used.
+//! is not to be found this way has a number whose upper bits are no port that could be used.
 //!
 //! Datagrams for a number come to the process in whose slot of the RoCE port it is (see
 //! [`port::share`](crate::port::share)). One that is to be found both ways begins with a TCP port of
 //! the slot's.
 //!
-//! The numbers of a port are handed out in an order drawn at random: everybody on the host sees
-//! which ports are taken, and is not to know which numbers are. A port none of whose numbers is in
-//! use is given back, but for the last one to become so.
+//! The numbers of a port are handed out in an order drawn at random: every user of the host sees
+//! which ports are taken, and is not to know which numbers are. Ports without a number in use are
+//! given back, except for the one that became so last.
+//!
+//! The number of a UD or UC queue pair comes from the lower half of the process's slot. An RC queue pair
+//! must be reachable over either protocol, so its number begins with a TCP port whose number lies in the
+//! upper half of that slot. This module knows the datagram port only as a `Lodging`, which takes its
+//! numbers back.
 
 use std::any::Any;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -30,7 +35,7 @@ use iwarp_mem::OutOfMemory;
 const INDEX_BITS: u32 = 8;
 /// Bits of a packet sequence number.
 pub(crate) const PSN_BITS: u32 = 0x00ff_ffff;
-/// Ports below need privileges, so nobody is found there.
+/// Ports below need privileges, so no queue pair is found there.
 pub(crate) const LOWEST_PORT: u32 = 1024;
 /// The first numbers are those of the management queue pairs of InfiniBand.
 const LOWEST: u32 = 2;
@@ -38,7 +43,7 @@ const LOWEST: u32 = 2;
 const RESERVED: u32 = 0x00ff_ffff;
 /// A number that was given back rests as long as so many others are free.
 const SPARE: usize = 16;
-/// The number of times that a port is asked for that others may take at the same time.
+/// Attempts at a port that others may take at this moment.
 const TRIES: usize = 16;
 
 /// The numbers of a device.
@@ -46,16 +51,16 @@ const TRIES: usize = 16;
 pub(crate) struct Numbers {
     plain: Mutex<Plain>,
     ports: Arc<Ports>,
-    /// Where the user has said which ports there are.
+    /// The user has set the ports.
     has_range: bool,
-    /// Those in the device's slot of the RoCE port, once it has one.
+    /// Numbers in the device's slot of the RoCE port, once it has one.
     of_slot: Mutex<Option<Arc<Ports>>>,
 }
 
 /// Numbers that lead nowhere.
 #[derive(Debug)]
 struct Plain {
-    /// Those in use, and the next to try.
+    /// Numbers in use, and the next to try.
     used: HashSet<u32>,
     next: u32,
 }
@@ -64,7 +69,7 @@ struct Plain {
 #[derive(Debug)]
 struct Ports {
     network: Arc<dyn Network>,
-    /// Where ports may be taken from, if not from wherever the system likes.
+    /// The ports that may be taken; `None` leaves the choice to the system.
     range: Option<RangeInclusive<u16>>,
     state: Mutex<State>,
 }
@@ -74,7 +79,7 @@ struct State {
     ports: HashMap<u16, Taken>,
     /// Counts the ports that were taken.
     serial: u64,
-    /// In the order in which they were given back. Those of ports that are gone are among them.
+    /// Free numbers in the order in which they were given back, with those of ports that are gone.
     free: VecDeque<Free>,
     /// The number of those.
     stale: usize,
@@ -120,12 +125,12 @@ pub(crate) trait Lodging: Any + Send + Sync + fmt::Debug {
     fn take_back(&self, number: u32);
 }
 
-/// A number that nobody else has until it is dropped.
+/// A number, not given to another until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Number {
     value: u32,
     kind: Kind,
-    /// Where datagrams for it come, which has to stay as long.
+    /// The port at which datagrams for it come, which has to stay as long.
     lodging: Option<Box<dyn Lodging>>,
 }
 
@@ -142,7 +147,7 @@ impl Number {
         self.value
     }
 
-    /// Where peers find it, if they are to.
+    /// Port at which peers find it; `None` if they are not to.
     pub(crate) const fn port(&self) -> Option<&Arc<PortNumber>> {
         match &self.kind {
             Kind::Port(port, _) => Some(port),
@@ -150,7 +155,7 @@ impl Number {
         }
     }
 
-    /// Where datagrams for it come, if they do.
+    /// The port at which datagrams for it come, if they do.
     pub(crate) fn lodging(&self) -> Option<&dyn Lodging> {
         self.lodging.as_deref()
     }
@@ -297,7 +302,7 @@ impl Numbers {
     }
 
     /// A number that begins with one of these TCP ports, and whose queue pair is found at the lodging
-    /// as well. Where the user has said which TCP ports there are it is found by TCP alone.
+    /// as well. If the user has set the TCP ports it is found by TCP alone.
     pub(crate) fn addressable_within(
         &self,
         range: RangeInclusive<u16>,
@@ -340,7 +345,7 @@ impl Ports {
         let network = &*self.network;
         let Some(range) = &self.range else { return any_port(network) };
         let count = u64::from(range.end() - range.start()) + 1;
-        // Not everybody the same first: it saves a search.
+        // Processes begin at different ports, which saves a search.
         let start = getrandom::u64().unwrap_or(0) % count;
         let mut failure = io::Error::from(io::ErrorKind::AddrInUse);
         for step in 0..count {

@@ -58,7 +58,7 @@ pub enum Wire {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum Log {
-    /// Nothing.
+    /// No messages.
     Off,
     /// Errors that make the device useless.
     Error,
@@ -73,7 +73,7 @@ pub enum Log {
 }
 
 /// The idle connections that are probed after the given time. The library gives up a peer that does
-/// not answer for the same time again.
+/// not answer for as long again.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum KeepAlive {
@@ -86,7 +86,7 @@ pub enum KeepAlive {
 }
 
 /// Users whose processes on this host may connect to queue pairs without the connection manager,
-/// besides the same user and root.
+/// besides the process's own user and root.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Users {
@@ -133,7 +133,7 @@ pub struct Options {
     pub peer_to_peer: bool,
     /// The frames that may serve for that.
     pub rtr: RtrTypes,
-    /// Whether operations of RFC 7306 may be sent, and how the library finds that out.
+    /// Use of the operations of RFC 7306: the way to find out whether the peer takes them.
     pub extensions: Extensions,
     /// Bytes of the largest ULPDU, in place of the size that fits one TCP segment. FPDUs larger
     /// than a segment are fast, but hardware peers may not expect them.
@@ -145,7 +145,7 @@ pub struct Options {
     /// Time limit for a closed connection to send its remaining data and to see the peer close.
     pub linger: Duration,
     /// Number of connections of one listener that may be in start-up, or wait for the program's
-    /// answer, at the same time, unless its backlog is larger.
+    /// answer, at a time, unless its backlog is larger.
     pub max_pending: usize,
     /// Congestion control on connections within this host; the system's default elsewhere.
     /// Pacing algorithms halve loopback's bandwidth.

@@ -15,7 +15,7 @@ use crate::engine::attend::{self, Attended};
 use crate::engine::handover::Handover;
 use crate::port::Clock;
 
-/// Which thread moves what is ready, and why.
+/// The thread that moves what is ready, and its reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum By {
     /// The worker, as no caller does.
@@ -34,7 +34,7 @@ pub(crate) trait PollSet: Send + Sync + fmt::Debug {
     /// Made if it is not there yet.
     fn epoll(&self) -> io::Result<&Epoll>;
     fn handover(&self) -> &Handover;
-    /// By which its hand-over goes.
+    /// The clock of its hand-over.
     fn clock(&self) -> &Clock;
     /// See [`Attended::report_once`].
     fn report_once(&self);
@@ -43,14 +43,14 @@ pub(crate) trait PollSet: Send + Sync + fmt::Debug {
     /// Has the epoll report all there is, before a thread waits for it: callers that tried a stream
     /// itself may have silenced it. That thread has told the hand-over before.
     fn unsilence(&self);
-    /// Moves whatever is ready. False when nothing was, or another thread drives.
+    /// Moves all that is ready. False when nothing was, or another thread drives.
     fn drive(&self, by: By) -> bool;
     /// A caller thread that finds nothing in its own queue moves what is ready here. False when
     /// nothing was, or a caller blocked here will.
     fn help(&self) -> bool {
         false
     }
-    /// The worker moves whatever is ready.
+    /// The worker moves all that is ready.
     fn serve(&self) -> Served {
         Served { moved: self.drive(By::Worker), left: false }
     }
@@ -137,7 +137,7 @@ pub(crate) fn wait_beside(
     }
 }
 
-/// Why [`wait_beside`] returned.
+/// The reason for which [`wait_beside`] returned.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Woken {
     /// The descriptor is ready.

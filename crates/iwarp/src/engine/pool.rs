@@ -2,8 +2,8 @@
 
 //! Buffers that connections hold only while they need them.
 //!
-//! Where there is no memory for another one, receiving threads take turns at one that was made with
-//! the device, and what is to be sent waits ([`Pool::transmit`]).
+//! If there is no memory for another one, receiving threads take turns at one that was made with
+//! the device, and sending waits ([`Pool::transmit`]).
 
 use std::cell::Cell;
 
@@ -55,7 +55,7 @@ impl Pool {
             .or_else(|| new_transmit(Transmit::MIN_CAPACITY))
     }
 
-    /// The thread keeps one: mostly it sends again, on whatever connection.
+    /// The thread keeps one: mostly it sends again, on this connection or another.
     pub(crate) fn give_transmit(&self, mut transmit: Transmit) {
         transmit.clear();
         let mut mine = Some(transmit);

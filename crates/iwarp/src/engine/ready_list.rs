@@ -7,6 +7,12 @@
 //! is woken by a *bell* in it, which rings while it may be needed and something is in the list. It is
 //! *hushed* while callers poll and no thread needs the epoll, as a stream with a descriptor is
 //! silenced.
+//!
+//! A port without a descriptor reports its readiness (`readiness`) and gets a `Waker`, which it calls
+//! when it becomes ready for something. The waker puts the stream into the ready lists of its poll
+//! groups. The bell is an eventfd. A thread that arms the group, blocks on it or naps ends the hush
+//! first (`ReadyList::listen`). So polls and posts of such streams make no system call. Groups without
+//! such streams pay one relaxed load when they ask their epoll.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -18,17 +24,17 @@ use crate::flaw::{self, Flaw};
 
 /// The bell that wakes the threads that sleep.
 pub(crate) trait Bell {
-    /// From now on it does.
+    /// It wakes them from now on.
     fn ring(&self);
-    /// It does no more.
+    /// It wakes them no more.
     fn silence(&self);
 }
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct ReadyList<B> {
-    /// A stream may be in the list. What a driver misses because it reads this without the lock, the
-    /// next one finds, and before a thread sleeps it looks with the lock.
+    /// A stream may be in the list. A driver may miss one because it reads this without the lock;
+    /// the next one finds it, and a thread looks with the lock before it sleeps.
     any: AtomicBool,
     /// No thread sleeps that would have to be woken. Written with the lock.
     is_hushed: AtomicBool,
@@ -97,8 +103,8 @@ impl<B: Bell> ReadyList<B> {
         if self.any.load(Ordering::Relaxed) { self.state.lock().list.len() } else { 0 }
     }
 
-    /// Takes the one out that is there for longest. What it is ready for is to be asked afterwards:
-    /// what begins later puts it in again.
+    /// Takes out the one that has been there longest. Its readiness is to be asked afterwards: a
+    /// later change puts it in again.
     pub(crate) fn take(&self) -> Option<u64> {
         let mut state = self.state.lock();
         let token = state.list.pop_front()?;
@@ -109,7 +115,7 @@ impl<B: Bell> ReadyList<B> {
         Some(token)
     }
 
-    /// A thread is about to sleep until the epoll reports something. Whatever
+    /// A thread is about to sleep until the epoll reports something. The condition that
     /// [`Self::hush`] asks says so by now.
     pub(crate) fn listen(&self) {
         if flaw::is(Flaw::StaysSilenced) {
@@ -147,7 +153,7 @@ impl<B: Bell> ReadyList<B> {
         self.settle(state);
     }
 
-    /// Has the bell ring or not, and the flag say what is so.
+    /// Has the bell ring if it must, and the flag agree.
     fn settle(&self, state: &mut State) {
         let any = !state.list.is_empty();
         if !any {

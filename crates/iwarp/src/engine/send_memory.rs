@@ -2,11 +2,11 @@
 
 //! The memory that the system may keep for peers that do not read.
 //!
-//! A socket's buffer grows to megabytes, and a peer that reads slowly, or not at all, has it filled.
-//! So a connection borrows the right to have bytes waiting unsent from what the process may spend
-//! on it. While connections are few, each has all that is of use; the more there are the less is
-//! lent, down to what a connection needs at least. What is on its way (sent, and not acknowledged
-//! yet) is TCP's own matter and not limited here: it is what bandwidth over distance takes.
+//! A socket's buffer grows to megabytes, and a peer that reads slowly, or not at all, has it
+//! filled. So a connection borrows the right to have bytes waiting unsent from what the process may
+//! spend on it. While connections are few, each has all that is of use; the more there are the less
+//! is lent, down to what a connection needs at least. Bytes on their way (sent, and not
+//! acknowledged yet) are TCP's own matter and not limited here: bandwidth over distance takes them.
 
 use std::sync::Arc;
 

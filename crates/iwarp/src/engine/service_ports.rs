@@ -17,7 +17,7 @@ use iwarp_roce::cm::PortSpace;
 
 use crate::engine::sync::Mutex;
 
-/// Where ports are taken from for programs that want any (as Linux has it by default).
+/// The ports for programs that want any (Linux's default range).
 const ANY: RangeInclusive<u16> = 32_768..=60_999;
 
 /// The ports of a device that are taken.
@@ -68,7 +68,7 @@ impl Holder {
         meet && !(self.shares && other.shares)
     }
 
-    /// Whether it has all addresses, and the other's is among them.
+    /// True if it has all addresses, and the other's is among them.
     fn covers(&self, other: &Self) -> bool {
         let same_family = self.address.is_ipv4() == other.address.is_ipv4();
         let both_families = self.address.is_ipv6() && !self.ipv6_only;
@@ -78,7 +78,7 @@ impl Holder {
 
 impl ServicePorts {
     /// Takes a port at an address, any where it is 0; that of `::` is one of IPv4 as well, unless
-    /// `ipv6_only`. Others may have it too that say so as well (`shares`), or have another address.
+    /// `ipv6_only`. Others may have it too if all of them say so (`shares`), or at another address.
     ///
     /// # Errors
     ///

@@ -6,12 +6,13 @@
 //! The drivers of RNICs have it so, which advance their queues in `poll_cq`, and programs rely on
 //! it: they post until a queue is full, and make the completion queue as deep as the queues that
 //! end there. A request without a completion gives its slot back with the next one of its queue
-//! that has one. Where a program asks for none at all it would wait for ever with such a driver;
-//! here requests are forgiven that are done without a completion while none waits to be polled, unless
-//! the user asks for it as there (`IWARP_STRICT`).
+//! that has one. A program that asks for none at all would wait for ever with such a driver; here
+//! the slots of requests that are done without a completion are forgiven while none waits to be
+//! polled, unless the user wants it as there (`IWARP_STRICT`).
 //!
-//! The posting thread counts what is taken, under the queue pair's lock. A completion carries how many slots
-//! it frees and whose; the thread that polls adds that up, under the completion queue's lock.
+//! The posting thread counts what is taken, under the queue pair's lock. A completion names the
+//! queue and the number of slots that it frees; the thread that polls adds that up, under the
+//! completion queue's lock.
 
 use std::sync::Arc;
 
@@ -26,12 +27,12 @@ pub(crate) struct Returned {
 }
 
 impl Returned {
-    /// Those of a queue that completes in one completion queue.
+    /// Slots of a queue that completes in one completion queue.
     fn of_queue_pair() -> Arc<Self> {
         Arc::new(Self { slots: AtomicU32::new(0), by_several: false })
     }
 
-    /// Those of a shared receive queue.
+    /// Slots of a shared receive queue.
     pub(crate) fn of_shared_queue() -> Arc<Self> {
         Arc::new(Self { slots: AtomicU32::new(0), by_several: true })
     }
@@ -54,7 +55,7 @@ impl Returned {
         self.slots.load(Ordering::Relaxed)
     }
 
-    /// Whether fewer than `capacity` of so many slots are still taken.
+    /// True if fewer than `capacity` of so many slots are still taken.
     pub(crate) fn leaves_room(&self, taken: u32, capacity: usize) -> bool {
         (taken.wrapping_sub(self.count()) as usize) < capacity
     }
@@ -75,7 +76,7 @@ pub(crate) struct SendSlots {
     silent: u32,
     /// Requests without a completion that were posted in a row.
     unsignaled: usize,
-    /// Nothing is forgiven.
+    /// No slots are forgiven.
     strict: bool,
     returned: Arc<Returned>,
 }
@@ -95,8 +96,8 @@ impl SendSlots {
         !self.strict && self.returned.count() == self.reported
     }
 
-    /// Whether a request may be posted, as far as completions are concerned: the queue itself
-    /// knows what is not done.
+    /// True if a request may be posted, as far as completions are concerned: the queue itself knows
+    /// what is not done.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
         self.returned.leaves_room(self.taken, self.capacity) || self.forgives()
@@ -138,7 +139,7 @@ impl SendSlots {
         }
     }
 
-    /// A request has a completion. How many slots come back with it.
+    /// A request has a completion. Returns the number of slots that come back with it.
     pub(crate) fn report(&mut self) -> u32 {
         let slots = 1 + std::mem::take(&mut self.silent);
         self.reported = self.reported.wrapping_add(slots);

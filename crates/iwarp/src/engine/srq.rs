@@ -2,6 +2,10 @@
 
 //! A shared receive queue: the receives that wait for messages, and the queue pairs whose messages
 //! wait for receives.
+//!
+//! If messages wait for receives, the thread that posts a receive delivers them: to its own queue
+//! pair, or to those that wait at the shared receive queue. A stalled stream is not read, and not waited
+//! for either.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};

@@ -29,7 +29,7 @@ impl Timers {
         Self { worker, clock }
     }
 
-    /// Whether the worker takes its turns by itself.
+    /// True if the worker takes its turns by itself.
     pub(crate) fn has_thread(&self) -> bool {
         self.worker.has_thread()
     }

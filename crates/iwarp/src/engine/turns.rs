@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Workers without threads: a simulator says when each takes its turn.
+//!
+//! `Worker::turn` is one wait on the epoll, its events, and the timers that are due. A worker's thread
+//! calls it in a loop. A simulator calls it at times of its choice, but only when that thread would have
+//! woken, so a missing wake-up is missing in the simulation too. When a caller gives up its CPU within a
+//! call (`Clock::yield_now`, `Clock::sleep`), the simulator lets others continue. The hot path asks the
+//! clock by one comparison with null, and reads the processor's ticks as before.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -11,8 +17,8 @@ use iwarp_os::{Interest, poll};
 use crate::engine::Engine;
 use crate::engine::worker::{Turner, Worker};
 
-/// The workers of a device that has no threads. What one does in its turn is what its thread would
-/// have done; the owner of this says when, and by its clock for how long each has slept.
+/// The workers of a device that has no threads. Each does in its turn what its thread would have
+/// done; the owner of this says when, and by its clock for how long each has slept.
 #[derive(Debug)]
 pub struct Turns {
     workers: Vec<(Arc<Worker>, Turner)>,
@@ -34,7 +40,7 @@ impl Turns {
         self.workers[worker].0.sleeps_until().map(|at| at.0)
     }
 
-    /// Whether a worker would be awake by now: something is ready for it, or its time has come.
+    /// True if a worker would be awake by now: something is ready for it, or its time has come.
     pub fn is_awake(&self, worker: usize) -> bool {
         let worker = &self.workers[worker].0;
         let now = worker.clock().now();

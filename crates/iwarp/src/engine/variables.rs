@@ -41,10 +41,10 @@ pub(super) const READ: [&str; 26] = [
     "IWARP_WORKERS",
 ];
 
-/// Those that `iwarp run` sets for its own small libraries.
+/// Variables that `iwarp run` sets for its own small libraries.
 const OTHERS: [&str; 2] = ["IWARP_LIBRARIES", "IWARP_SYSFS"];
 
-/// Those of test programs.
+/// Prefix of the variables of test programs.
 const TESTS: &str = "IWARP_TEST_";
 
 /// Warns of all unknown ones, once in the life of a process.

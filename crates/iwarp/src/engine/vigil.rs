@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Whether a peer that does not acknowledge what is sent is still there.
+//! Finding out whether a peer that does not acknowledge what is sent is still there.
 //!
-//! A peer may not read for hours: its program is stopped, or has no receives. Its system answers all
-//! the same, to probes of its closed window as to segments that are sent again, and then it lives,
+//! A peer may not read for hours: its program is stopped, or has no receives. Its system still
+//! answers, to probes of its closed window as to segments that are sent again, and then it lives,
 //! as a peer does whose adapter answers. The system's own bound (`TCP_USER_TIMEOUT`) counts the
 //! time without progress instead. So a [`Vigil`] looks at what the system knows now and then, while
 //! anything is outstanding: a peer is gone when it has left questions unanswered for as long as the
 //! connection's patience.
 //!
 //! The system's interval between questions doubles with each time, and goes on growing while the
-//! peer answers that its window is closed: up to 2 minutes. Where the system can be told to (Linux
+//! peer answers that its window is closed: up to 2 minutes. If the system can be told to (Linux
 //! 6.15), it asks again after a fifth of the patience; elsewhere a peer that vanishes with its
 //! window closed is found after its next three probes.
+//!
+//! If the program sets a timeout and retry count, a silent peer is noticed after these: the oldest
+//! request fails with `RetryExceeded`, and the rest is flushed. If nothing is unacknowledged but an
+//! answer is due, keepalive asks. Sending starts the looks; an idle connection has none.
 
 use std::time::Duration;
 
@@ -73,7 +77,7 @@ impl Count {
 /// The result of a look.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
-    /// Nothing is outstanding.
+    /// No bytes are outstanding.
     Idle,
     /// The peer answers, or may still do so: look again then.
     Waiting(Time),

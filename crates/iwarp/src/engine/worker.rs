@@ -26,7 +26,7 @@ use crate::port::Clock;
 
 /// See the [module](self).
 pub(crate) struct Worker {
-    /// By which everything goes that it looks after.
+    /// The clock of everything that it looks after.
     clock: Clock,
     /// Their epoll is the one on which the thread sleeps.
     tasks: Arc<Tasks>,
@@ -47,7 +47,7 @@ pub(crate) struct Turner {
 struct State {
     groups: HashMap<u64, Weak<dyn PollSet>>,
     accept_sets: HashMap<u64, Weak<dyn PollSet>>,
-    /// By their time, and by their number where that is the same.
+    /// Ordered by their time, and by their number if the times are equal.
     timers: BTreeMap<(Time, u64), Due>,
     serial: u64,
     /// The group that [`Worker::other_group`] named last.
@@ -136,12 +136,12 @@ impl Worker {
         Ok(worker)
     }
 
-    /// By which everything goes that it looks after.
+    /// The clock of everything that it looks after.
     pub(crate) const fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// Whether it has a thread, and so takes its turns by itself.
+    /// True if it has a thread, and so takes its turns by itself.
     pub(crate) const fn has_thread(&self) -> bool {
         self.has_thread
     }
@@ -309,7 +309,8 @@ impl Worker {
         Ok(())
     }
 
-    /// From now on a timer that is set for an earlier time wakes it. For how long it may sleep.
+    /// From now on a timer that is set for an earlier time wakes it. Returns the time for which it
+    /// may sleep.
     pub(crate) fn fall_asleep(&self) -> Option<Duration> {
         let mut state = self.state.lock();
         let first = state.timers.keys().next().map(|(at, _)| *at);
@@ -317,7 +318,7 @@ impl Worker {
         Some(first?.0.saturating_sub(self.clock.now().0))
     }
 
-    /// When it has said that it wakes, if nothing is ready before; `None`: never.
+    /// The time at which it has said that it wakes, if nothing is ready before; `None`: never.
     pub(crate) fn sleeps_until(&self) -> Option<Time> {
         match self.state.lock().sleep {
             Sleep::Awake => Some(Time::default()),

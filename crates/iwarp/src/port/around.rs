@@ -13,7 +13,7 @@ use super::{
     Reservation, Sharing, Spare,
 };
 
-/// Wraps the connections of a network, whichever end began them.
+/// Wraps the connections of a network, begun by either end.
 pub(super) trait Wrap: Clone + Send + Sync + Debug + 'static {
     fn wrap(&self, port: Box<dyn Port>) -> io::Result<Box<dyn Port>>;
 }
@@ -144,7 +144,7 @@ impl<W: Wrap> Acceptor for Around<Box<dyn Acceptor>, W> {
     }
 }
 
-/// All of a wrapper's [`Port`] that its inner port does as it is.
+/// The calls of a wrapper's [`Port`] that go to its inner port unchanged.
 macro_rules! pass_on {
     ($field:ident) => {
         fn shutdown_write(&self) -> std::io::Result<()> {
@@ -247,14 +247,14 @@ impl Held {
             *held = octets;
             self.any.store(true, Ordering::Release);
         }
-        // Where the program's memory is gone they are received again, to another place.
+        // If the program's memory is gone they are received again, to another place.
         let passed = IoPartMut::scatter(parts, &held[..held.len().min(most)])?;
         held.drain(..passed);
         self.any.store(!held.is_empty(), Ordering::Release);
         Ok(passed)
     }
 
-    /// Input where there is something, whatever the inner port says.
+    /// Input if bytes are held, even if the inner port has none.
     pub(super) fn readiness(&self) -> Readiness {
         if self.is_empty() { Readiness::empty() } else { Readiness::INPUT }
     }

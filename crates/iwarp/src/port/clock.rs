@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use iwarp_types::Time;
 
-/// The time of a device where it makes connections: pauses between attempts, how long
-/// a start-up frame may take, how long work waits for a peer. Connections that are up go by the
+/// The time of a device where it makes connections: pauses between attempts, the time that a
+/// start-up frame may take, the time that work waits for a peer. Connections that are up go by the
 /// system's clock, unless the device has no threads ([`Device::turned`](crate::Device::turned)):
 /// then all of it goes by this one.
 #[derive(Clone, Debug, Default)]
@@ -69,8 +69,8 @@ impl Clock {
         }
     }
 
-    /// The caller is about to sleep for that long. How much of it is left to sleep by the system's
-    /// clock: nothing where this one is set by hand.
+    /// The caller is about to sleep for that long. Returns the part of it left to sleep by the
+    /// system's clock: none where this one is set by hand.
     pub(crate) fn sleep(&self, time: Duration) -> Duration {
         let Some(manual) = &self.0 else { return time };
         manual.pass(time);

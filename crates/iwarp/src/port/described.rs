@@ -58,8 +58,8 @@ impl Shown {
         Ok(Self { input, room, state: Mutex::new(Readiness::ROOM) })
     }
 
-    /// Has them say what is so. Whatever becomes so while this looks is told by the waker, which
-    /// waits for the lock meanwhile.
+    /// Has them show the port's readiness. The waker tells of changes while this looks: it waits
+    /// for the lock meanwhile.
     fn show_all(&self, port: &dyn Port) {
         self.change(|_| port.readiness());
     }

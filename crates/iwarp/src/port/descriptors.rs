@@ -27,8 +27,8 @@ impl<'a> Descriptors<'a> {
         Self { input: Some(fd), room: None, beside: None, is_stream: false }
     }
 
-    /// One for both, of a stream socket of the system's: whoever is told what *comes* there need not
-    /// ask again after a call that has received less than there was room for.
+    /// One for both, of a stream socket of the system's: a thread that is told what *comes* there
+    /// need not ask again after a call that has received less than there was room for.
     pub(crate) const fn of_stream(fd: BorrowedFd<'a>) -> Self {
         Self { is_stream: true, ..Self::one(fd) }
     }
@@ -46,18 +46,18 @@ impl<'a> Descriptors<'a> {
         Self { input: None, room: None, beside: None, is_stream: false }
     }
 
-    /// Those of a port that is made of two with one descriptor each.
+    /// The descriptors of a port that is made of two with one descriptor each.
     #[must_use]
     pub const fn beside(self, other: Self) -> Self {
         Self { beside: other.input, ..self }
     }
 
-    /// Whether there is no descriptor.
+    /// True if there is no descriptor.
     pub const fn is_none(&self) -> bool {
         self.input.is_none()
     }
 
-    /// That of a stream socket of the system's, if there is no other.
+    /// The descriptor of a stream socket of the system's, if there is no other.
     #[cfg(feature = "tokio")]
     pub(crate) fn stream(self) -> Option<BorrowedFd<'a>> {
         self.input.filter(|_| self.is_stream && self.room.is_none() && self.beside.is_none())

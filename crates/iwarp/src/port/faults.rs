@@ -9,13 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::around::{Held, Wrap, around, gathered, pass_on};
 use super::{IoPart, IoPartMut, Network, Port, Readiness};
 
-/// The fate of the bytes of a connection. The same seed, and the same calls, give the same.
+/// The fate of the bytes of a connection. It is repeated by an equal seed and equal calls.
 #[derive(Clone, Copy, Debug)]
 pub struct Faults {
     /// The seed of all that is drawn.
     pub seed: u64,
-    /// Of 256 calls so many say `WouldBlock` although something has come or there is room, and up to
-    /// seven more of the same kind after each: what is on its way takes so long.
+    /// Of 256 calls so many say `WouldBlock` although something has come or there is room, and up
+    /// to seven more of that kind after each: so long are bytes on their way.
     pub delayed: u8,
     /// A call moves a random number of bytes up to this one; 0: as many as it can. Of what has
     /// come the rest waits where the descriptor does not report it ([`Port::may_hold`]).
@@ -81,7 +81,7 @@ impl Way {
         Self { draws, put_off: 0, passed: 0, wrong }
     }
 
-    /// Whether this call comes to nothing.
+    /// True if this call says `WouldBlock`.
     fn is_put_off(&mut self, faults: &Faults) -> bool {
         if self.put_off == 0 && self.draws.below(256) < u64::from(faults.delayed) {
             self.put_off = 1 + self.draws.below(8);
@@ -142,7 +142,7 @@ impl Port for Faulty {
 
     fn recv(&self, parts: &mut [IoPartMut<'_>]) -> io::Result<usize> {
         let way = &mut *lock(&self.receiving);
-        // Bytes that are held nothing else reports.
+        // Bytes that are held are reported by nothing else.
         if self.held.is_empty() && way.is_put_off(&self.faults) {
             return Err(io::ErrorKind::WouldBlock.into());
         }

@@ -4,8 +4,8 @@
 //! ([`Port`]), and what makes them ([`Network`]).
 //!
 //! A device holds one network, TCP unless it was opened with another
-//! ([`Device::on_platform`](crate::Device::on_platform)). Nothing outside this module names a
-//! transport, so that streams can be recorded, hurt or replaced under the whole library.
+//! ([`Device::on_platform`](crate::Device::on_platform)). No other module names a transport, so
+//! that streams can be recorded, hurt or replaced under the whole library.
 //!
 //! ```text
 //!   tcp          sockets of the system
@@ -24,6 +24,14 @@
 //! ```
 //!
 //! Dispatch is one virtual call for each system call's worth of bytes, none for each segment.
+//!
+//! A port has readiness to read and room to write, each with a descriptor of its own, one for both, or
+//! none. A network reserves, listens, connects, and knows the process at the other end. Wrappers around
+//! any network record the traffic, or delay, cut and corrupt it by seed. Tests and simulators open
+//! devices on them. A port that may hold bytes that its descriptor does not report says so (`may_hold`),
+//! and is read until it has none. Start-up waits for ports without a descriptor together with others, so
+//! `described` gives them two descriptors until messages pass. The step `purity` sees to it that only
+//! `tcp` and `udp` name the sockets of their kind.
 
 mod around;
 pub(crate) mod clock;
@@ -84,27 +92,27 @@ pub trait Port: Send + Sync + Debug {
     /// nothing is taken from the stream; anything else ends the connection.
     fn recv(&self, parts: &mut [IoPartMut<'_>]) -> io::Result<usize>;
 
-    /// Whether bytes have come that were not received yet. Takes nothing.
+    /// True if bytes have come that were not received yet. Takes none.
     ///
     /// # Errors
     ///
-    /// Those of receiving.
+    /// As for receiving.
     fn has_input(&self) -> io::Result<bool>;
 
-    /// Sends nothing any more: after what was sent comes the end. Receives on.
+    /// Ends sending: the peer gets the end behind what was sent. Receiving goes on.
     ///
     /// # Errors
     ///
-    /// Where the connection is gone already.
+    /// If the connection is gone already.
     fn shutdown_write(&self) -> io::Result<()>;
 
-    /// Between which addresses it is.
+    /// The addresses of its ends.
     fn ends(&self) -> Ends;
 
     /// The descriptors that report that something has come, and that there is room to send, each
-    /// for as long as it is so (level-triggered). They stay the same until [`Self::begin`], and
-    /// from then on. A port has none if it is polled, or told of its input by other threads of the
-    /// process; then it has [`Self::readiness`] and [`Self::set_waker`].
+    /// for as long as it is so (level-triggered). They change only at [`Self::begin`]. A port has
+    /// none if it is polled, or told of its input by other threads of the process; then it has
+    /// [`Self::readiness`] and [`Self::set_waker`].
     fn descriptors(&self) -> Descriptors<'_>;
 
     /// The calls that can be made now without `WouldBlock`, for as long as it is so. Asked of ports
@@ -114,13 +122,13 @@ pub trait Port: Send + Sync + Debug {
     }
 
     /// A port without a descriptor wakes by `waker` from now on, and by no other, each time
-    /// something begins to be ready that was not; [`WakerSlot`] keeps it. What is ready already the
-    /// library asks by itself.
+    /// something begins to be ready that was not; [`WakerSlot`] keeps it. The library asks by
+    /// itself for what is ready already.
     fn set_waker(&self, _: Waker) {}
 
-    /// Whether it may keep bytes that have come where its descriptor does not report them, as one
-    /// does that decrypts whole records. Such a port is read until it says `WouldBlock`, others
-    /// until a call brings less than there was room for. Asked once.
+    /// True if it may keep bytes that have come where its descriptor does not report them, as a
+    /// port does that decrypts whole records. Such a port is read until it says `WouldBlock`,
+    /// others until a call brings less than there was room for. Asked once.
     fn may_hold(&self) -> bool {
         false
     }
@@ -129,7 +137,7 @@ pub trait Port: Send + Sync + Debug {
     ///
     /// # Errors
     ///
-    /// Where the connection is gone already.
+    /// If the connection is gone already.
     fn begin(&mut self, _: &Settings<'_>) -> io::Result<()> {
         Ok(())
     }
@@ -167,7 +175,7 @@ pub trait Port: Send + Sync + Debug {
     ///
     /// # Errors
     ///
-    /// Where the port is gone.
+    /// If the port is gone.
     fn vitals(&self) -> io::Result<Option<Vitals>> {
         Ok(None)
     }
@@ -216,13 +224,13 @@ pub trait Acceptor: Send + Sync + Debug {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Nothing comes in any more, in forked children neither.
+    /// Ends listening: no connection comes in any more, nor in forked children.
     fn end(&self) {}
 }
 
 /// An address and port that no other socket gets as long as this lives.
 pub trait Reservation: Send + Sync + Debug {
-    /// Which they are.
+    /// The address and port.
     ///
     /// # Errors
     ///
@@ -316,7 +324,7 @@ pub trait Network: Send + Sync + Debug {
     /// # Errors
     ///
     /// `AddrInUse`, `AddrNotAvailable`, `NetworkUnreachable`; `ConnectionRefused` where that is
-    /// known at once. Else the port says how it went.
+    /// known at once. Else the port tells the outcome.
     fn connect(
         &self,
         local: Option<SocketAddr>,
@@ -338,7 +346,7 @@ pub trait Network: Send + Sync + Debug {
     /// `NetworkUnreachable`, `HostUnreachable`.
     fn source_for(&self, peer: SocketAddr) -> io::Result<IpAddr>;
 
-    /// Whose process has the end `theirs` of a connection with `ours`.
+    /// The owner of the process that has the end `theirs` of a connection with `ours`.
     ///
     /// # Errors
     ///
@@ -346,7 +354,7 @@ pub trait Network: Send + Sync + Debug {
     fn owner_of(&self, theirs: SocketAddr, ours: SocketAddr) -> io::Result<Owner>;
 }
 
-/// Between which addresses a connection is: asking the system costs a call each time.
+/// The addresses of a connection's ends, kept because asking the system costs a call each time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ends {
     /// Ours, where it is known.
@@ -386,6 +394,6 @@ pub struct Platform {
     pub network: Arc<dyn Network>,
     /// Makes its ports for datagrams; `None` where there are none.
     pub datagrams: Option<Arc<dyn DatagramNetwork>>,
-    /// Says how long that takes.
+    /// The times of connection set-up.
     pub clock: Clock,
 }

@@ -9,8 +9,8 @@ use std::time::Instant;
 use super::around::{Held, Wrap, around, gathered, pass_on};
 use super::{Ends, IoPart, IoPartMut, Network, Port, Readiness};
 
-/// The bytes that have passed on the connections of a network, in the order in which they did.
-/// Clones are the same record. It grows without limit.
+/// The bytes that have passed on the connections of a network, in the order in which they did. A
+/// clone is another handle of the record, which grows without limit.
 #[derive(Clone, Debug, Default)]
 pub struct Recording {
     all: Arc<Mutex<State>>,
@@ -25,13 +25,13 @@ struct State {
 /// Something that passed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Passed {
-    /// On which connection: they are counted from 0.
+    /// The connection, counted from 0.
     pub connection: usize,
-    /// When the call to send began, or that to receive ended.
+    /// The time at which the call to send began, or that to receive ended.
     pub at: Instant,
-    /// Between whom it is.
+    /// The ends of the connection.
     pub ends: Ends,
-    /// In which direction, as the recorded end sees it.
+    /// The direction, as the recorded end sees it.
     pub direction: Direction,
     /// The bytes; none where the stream ended.
     pub octets: Vec<u8>,

@@ -213,7 +213,7 @@ impl TcpPort {
     }
 }
 
-/// Probes after that time, and as many times more in the same time again.
+/// Probes after that time, and so many times within as long again.
 fn probed_after(idle: Duration, probes: u32) -> Keepalive {
     let second = Duration::from_secs(1);
     Keepalive { idle: idle.max(second), interval: (idle / probes).max(second), probes }

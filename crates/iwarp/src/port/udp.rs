@@ -169,7 +169,7 @@ impl UdpPort {
         }
         let socket = DatagramSocket::bind(addr, Binding::Alone)?;
         if !addr.ip().is_unspecified() {
-            // Others of this host may have joined the group; who sends does not know.
+            // Others of this host may have joined the group; the sender does not know.
             socket.send_to_groups_by(interface_of(addr.ip())?)?;
             socket.send_to_groups(GROUP_HOPS, true)?;
         }
@@ -208,7 +208,7 @@ impl UdpPort {
         if let (SocketAddr::V6(to), SocketAddr::V6(from)) =
             (&mut destination, self.socket.local_addr())
         {
-            // That of a link, where there is one: then both ends are on it.
+            // The scope of a link, if there is one: then both ends are on it.
             to.set_scope_id(from.scope_id());
         }
         Outgoing {
@@ -497,7 +497,7 @@ impl DatagramPort for UdpPort {
 const TEST_SEGMENT: usize = 64;
 
 impl UdpPort {
-    /// One at the same address for a test.
+    /// A port at an equal address, for a test.
     fn beside(port: &Self) -> io::Result<Self> {
         let mut addr = port.socket.local_addr();
         addr.set_port(0);
@@ -554,9 +554,9 @@ mod tests {
         burst.push(path, &header, 100, fill).unwrap();
     }
 
-    /// Where the way does not let the system cut packets, the port sees it at the first train, and
-    /// says so: later bursts go one by one. Of those that were built before, IPv4's lose what has
-    /// become wrong.
+    /// If the way does not let the system cut packets, the port sees it at the first train, and
+    /// says so: packets of later bursts go one by one. Of those that were built before, IPv4's lose
+    /// what has become wrong.
     ///
     /// Covers: ROCE-027
     #[test]

@@ -20,11 +20,11 @@ bitflags! {
 
 /// The object that is told.
 pub(crate) trait Wake: Send + Sync + Debug {
-    /// Something of that began to be so.
+    /// The port has become ready for `what`.
     fn wake(&self, what: Readiness);
 }
 
-/// Tells the library that a port has become ready. Clones tell the same.
+/// Tells the library that a port has become ready. Clones wake alike.
 #[derive(Clone, Debug)]
 pub struct Waker(Arc<dyn Wake>);
 
@@ -33,7 +33,7 @@ impl Waker {
         Self(wake)
     }
 
-    /// Something of `what` began to be so: [`Port::readiness`](super::Port::readiness) has it by
+    /// The port has become ready for `what`: [`Port::readiness`](super::Port::readiness) has it by
     /// now, and the calling thread holds no lock that a call of the port takes. Costs a lock and no
     /// system call, unless a thread sleeps. To wake for nothing is harmless.
     pub fn wake(&self, what: Readiness) {
@@ -51,7 +51,7 @@ impl WakerSlot {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker);
     }
 
-    /// Wakes, where there is somebody to be woken.
+    /// Wakes, if there is a waker.
     pub fn wake(&self, what: Readiness) {
         let waker = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(waker) = waker {

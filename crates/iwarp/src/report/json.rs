@@ -166,7 +166,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is in a line, it is one line and one object, and says the same.
+        /// A line with any content is one line and one object, and keeps the content.
         #[test]
         fn a_line_is_one_object_with_what_was_said(
             text in any::<String>(),

@@ -20,8 +20,8 @@ use crate::session::{
 /// An operation has a place in the send queue from the moment it is collected, and is checked then.
 /// So a batch is posted as a whole or not at all: when one operation is refused, its [`Pending`]
 /// says why, and all others of the batch, before and behind it, end with
-/// [`OperationError::NotPosted`]. The same happens to all when the batch is dropped. Blocks come back
-/// with the failures.
+/// [`OperationError::NotPosted`]. All do when the batch is dropped. Blocks come back with the
+/// failures.
 ///
 /// Other failures can only be found later: when the connection has ended, each operation fails as
 /// it does without a batch. When there is no memory to post the rest, those before were posted and
@@ -82,10 +82,10 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Has the next message (Send, Immediate Data or Write with immediate data) take the receive of the peer and the place in
-    /// the send queue that this credit is for; [`Credits::reserve_many`] waits for several. Once there
-    /// was a credit, messages beyond the credits are refused with [`OperationError::QueueFull`]. Other
-    /// operations take places as before.
+    /// Has the next message (Send, Immediate Data or Write with immediate data) take the receive of
+    /// the peer and the place in the send queue that this credit is for; [`Credits::reserve_many`]
+    /// waits for several. Once there was a credit, messages beyond the credits are refused with
+    /// [`OperationError::QueueFull`]. Other operations take places as before.
     ///
     /// The receives of messages that are not posted, as the batch is dropped or one of its operations
     /// refused, go to the next that wait.
@@ -108,7 +108,7 @@ impl Batch<'_> {
         self.session.handle.alive().map_or(0, |_| self.list.len())
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

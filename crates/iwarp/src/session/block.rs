@@ -78,8 +78,8 @@ impl Block {
         self.region.as_ref().map_or(0, |region| region.len())
     }
 
-    /// Makes it the first `len` bytes of its memory. Those that come into sight are whatever was
-    /// there last.
+    /// Makes it the first `len` bytes of its memory. Bytes that come into sight have their last
+    /// values.
     ///
     /// # Panics
     ///
@@ -123,7 +123,7 @@ impl Block {
         Self { region: Some(region), range, home: ProcessOwned::new(home) }
     }
 
-    /// Whether operations of that domain can use it.
+    /// True if operations of that domain can use it.
     pub(super) fn is_of(&self, pd: &Arc<PdCore>) -> bool {
         self.home.alive().is_some_and(|home| Arc::ptr_eq(&home.pd, pd))
     }

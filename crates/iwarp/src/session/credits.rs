@@ -43,8 +43,7 @@ struct Sheet {
     granted: u64,
     /// Messages that were sent, or are about to be.
     used: u64,
-    /// The line of those that wait to send some: nobody while there are receives for what the first
-    /// has.
+    /// The line of waiters to send some: empty while there are receives for those of the first.
     line: Line<Waker, usize>,
     /// There will be no more.
     closed: bool,
@@ -55,14 +54,14 @@ impl Sheet {
         !self.closed && self.used + count as u64 <= self.granted
     }
 
-    /// Takes so many, if they are there, and nobody else waits for them.
+    /// Takes so many, if they are there and no other waits for them.
     fn take(&mut self, count: usize) -> bool {
         let taken = !self.line.has_waiting() && self.has(count);
         self.used += if taken { count as u64 } else { 0 };
         taken
     }
 
-    /// Whether a thread is among those that were served.
+    /// Serves the waiters that it can; true if a thread is among them.
     fn serve(&mut self, woken: &mut Vec<Waker>) -> bool {
         let mut threads = false;
         while let Some(need) = self.line.need()
@@ -94,7 +93,7 @@ impl Balance {
         });
     }
 
-    /// Nobody gets any more.
+    /// Ends it: no waiter gets any more.
     pub(super) fn close(&self, core: &Core) {
         let mut sheet = self.lock();
         let was_closed = std::mem::replace(&mut sheet.closed, true);
@@ -154,7 +153,7 @@ impl Balance {
 /// Receiver tells the other end of its receives, in messages of its own that the program does not
 /// see. All that takes one of the peer's receives is sent by a [`Credit`]: messages, and Writes that tell
 /// the peer ([`Credit::write_immediate`]). Reads, other Writes and atomic operations need none.
-/// Clones are the same.
+/// Clones share one account.
 #[derive(Clone)]
 pub struct Credits {
     handle: Arc<Handle>,
@@ -168,7 +167,7 @@ impl Credits {
         Crediting::new(self, 1)
     }
 
-    /// As [`Self::reserve`], if there are both at once, and nobody else waits.
+    /// As [`Self::reserve`], if both are free and no other waits.
     pub fn try_reserve(&self) -> Option<Credit> {
         let core = self.handle.alive()?;
         let claim = self.try_claim(core, 1)?;
@@ -178,14 +177,14 @@ impl Credits {
         Some(Credit { claim, permit: Permit::of(&self.handle) })
     }
 
-    /// Waits until the peer has receives, and the send queue places, for so many messages at the same
-    /// time: for a [`Batch`](crate::session::Batch), which takes them by
-    /// [`add_credit`](crate::session::Batch::add_credit). Two that wait for several never have a part
-    /// of them each.
+    /// Waits until the peer has receives, and the send queue places, for so many messages at once:
+    /// for a [`Batch`](crate::session::Batch), which takes them by
+    /// [`add_credit`](crate::session::Batch::add_credit). Two that wait for several never have a
+    /// part of them each.
     ///
-    /// An end tells of its receives when half of them are free again. So what is certain to come is
-    /// half of the `depth` that the peer's [`credited`](Unconnected::credited) was called with, and one
-    /// more, if its pool has the blocks. More may never be free at the same time.
+    /// An end tells of its receives when half of them are free again. So half of the `depth` that
+    /// the peer's [`credited`](Unconnected::credited) was called with, and one more, are certain to
+    /// come, if its pool has the blocks. More may never be free at once.
     ///
     /// ```no_run
     /// # use iwarp::session::{Block, Credits, OperationError, RemoteGrant, Session};
@@ -254,8 +253,8 @@ impl fmt::Debug for Credits {
     }
 }
 
-/// So many of the peer's receives. Those that get no message go to the next that waits when it is
-/// dropped.
+/// A number of the peer's receives. When it is dropped, receives that got no message go to the next
+/// that waits.
 pub struct Claim {
     credits: Credits,
     count: usize,
@@ -285,8 +284,8 @@ impl Drop for Claim {
     }
 }
 
-/// The right to send one message, or Write with immediate data: the peer has a receive for it, and the send queue a place.
-/// Dropping it leaves both to whoever has waited longest.
+/// The right to send one message, or Write with immediate data: the peer has a receive for it, and
+/// the send queue a place. Dropping it leaves both to the longest waiter.
 #[must_use = "dropping it gives the peer's receive back"]
 pub struct Credit {
     claim: Claim,
@@ -379,8 +378,7 @@ impl fmt::Debug for Credit {
 }
 
 /// Waiting to send a message, or several (`Crediting<Vec<Credit>>`): [`wait`](Self::wait) for it, or
-/// `.await` it with the feature `tokio`. Those who wait are served in the order in which they began
-/// to.
+/// `.await` it with the feature `tokio`. Waiters are served in the order in which they began.
 ///
 /// # Cancel safety
 ///

@@ -96,7 +96,7 @@ impl Observer for End {
 ///
 /// # Cancel safety
 ///
-/// Dropping it at any moment changes nothing; another says the same.
+/// Dropping it at any moment changes nothing; another one tells the end as well.
 #[must_use = "it tells by waiting"]
 pub struct Closed {
     handle: Arc<Handle>,

@@ -17,14 +17,14 @@ use crate::session::cargo::Cargo;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OperationError {
-    /// The connection ended before it was done, or was not up. Whether the peer saw anything of
-    /// it is not known.
+    /// The connection ended before it was done, or was not up. It is not known whether the peer saw
+    /// anything of it.
     #[error("the connection ended")]
     Disconnected,
     /// The connection ended, and not in good order: why.
     #[error(transparent)]
     Ended(Ended),
-    /// The time given has passed. Nothing was lost: what was waited for may be waited for again.
+    /// The time given has passed. No data are lost: waiting may be begun again.
     #[error("waited too long")]
     Timeout,
     /// As many operations of this kind are under way as the session was made for.
@@ -81,8 +81,8 @@ impl From<WcStatus> for OperationError {
     }
 }
 
-/// An operation that was not done, and the blocks it had. It reads as its [`error`](Self::error), and
-/// has the same [`source`](Error::source).
+/// An operation that was not done, and the blocks it had. It reads as its [`error`](Self::error),
+/// and has its [`source`](Error::source).
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Failure {

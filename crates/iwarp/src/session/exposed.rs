@@ -40,7 +40,7 @@ impl Exposed {
         access: Access,
         scope: Scope,
     ) -> Result<Self, RegisterError> {
-        // Nothing but data transfer: a window could outlive what is known of it here.
+        // Data transfer only: a window could outlive what is known of it here.
         let access = (access & Access::REMOTE) | Access::LOCAL_WRITE | Access::ZERO_BASED;
         let buffer = Arc::new(Buffer::try_new(len)?);
         let stag = pd.engine.memory.register_buffer(pd.id, &buffer, access, scope)?;
@@ -65,8 +65,8 @@ impl Exposed {
         Grant(Place { stag: self.region.rkey(), to: offset as u64, len: len as u64 })
     }
 
-    /// Whether a received [`invalidated`](crate::session::Received::invalidated) STag is this one,
-    /// that is, whether the peer has given up its grant.
+    /// True if a received [`invalidated`](crate::session::Received::invalidated) STag is this one,
+    /// that is, if the peer has given up its grant.
     pub fn is(&self, stag: Stag) -> bool {
         self.region.rkey() == stag
     }
@@ -76,13 +76,13 @@ impl Exposed {
         self.buffer.len()
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.buffer.is_empty()
     }
 
-    /// Copies `dst.len()` bytes from `offset` on. What a peer stores meanwhile may be among them
-    /// in part.
+    /// Copies `dst.len()` bytes from `offset` on. A store by a peer meanwhile may be among them in
+    /// part.
     ///
     /// # Panics
     ///
@@ -181,7 +181,7 @@ impl RemoteGrant {
         Self(Place { stag, to: to.0, len })
     }
 
-    /// As [`Grant::to_octets`], for a third party that the peer grants the same.
+    /// As [`Grant::to_octets`], for a third party to which the peer grants it too.
     pub fn to_octets(&self) -> [u8; GRANT_LEN] {
         self.0.to_octets()
     }
@@ -205,7 +205,7 @@ impl RemoteGrant {
         self.0.len
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     pub const fn is_empty(&self) -> bool {
         self.0.len == 0
     }

@@ -33,21 +33,21 @@ struct State {
     depth: usize,
     /// Receives in the order of posting, in which they are done, too.
     posted: VecDeque<u64>,
-    /// Those that are done with a message, where the ends tell each other.
+    /// Receives done with a message, if the ends tell each other of their receives.
     messages: VecDeque<(WorkCompletion, Cargo<Block>)>,
-    /// Blocks for more of them, those of each together.
+    /// Blocks for more receives, grouped by receive.
     blocks: Vec<Cargo<Block>>,
     /// A thread is posting `blocks`, with those of one in its hands.
     posting: bool,
     /// It is in a pool's line, or about to be.
     waiting: bool,
-    /// The pool, and its number there. It may be an old one, which nobody has any more.
+    /// The pool, and its number in the line there, which may be an old one, out of use.
     ticket: Option<(BlockPool, u64)>,
     /// Blocks of the one that it waits for, as far as it has them, in the order of [`Stock::steps`].
     gathered: Vec<Block>,
     /// Why it posts no more.
     over: Option<OperationError>,
-    /// Nobody asks for what it has posted any more.
+    /// The messages of its receives are not asked for any more.
     stopped: bool,
     account: Account,
     #[cfg(feature = "tokio")]
@@ -119,12 +119,12 @@ impl State {
     }
 }
 
-/// Where the blocks of a receive come from.
+/// Pools that the blocks of a receive come from.
 pub struct Stock {
     /// In the order in which a message fills their blocks.
     pools: Vec<BlockPool>,
-    /// The pools one by one, in an order that all receivers keep to: so none has what another one
-    /// waits for, and waits for what that one has.
+    /// The pools one by one, in an order that all receivers keep to: so no two wait for each
+    /// other's blocks.
     steps: Vec<Step>,
     /// The program gets one block, and not a list of them.
     single: bool,
@@ -151,14 +151,14 @@ impl Stock {
         &self.pools
     }
 
-    /// Whether the pools were made with the blocks of one receive. One that waits for more keeps
-    /// everybody behind it in the line for ever.
+    /// True if the pools were made with the blocks of one receive. A feed that waits for more holds
+    /// up all behind it in the line for ever.
     pub(super) fn has_enough(&self) -> bool {
         let enough = |step: &Step| step.places.len() <= step.pool.count().max(1);
         self.steps.iter().all(enough)
     }
 
-    /// Where to take blocks from when there are so many already; `None` when that is all.
+    /// The step that comes after so many blocks; `None` when that is all.
     fn step(&self, gathered: usize) -> Option<&Step> {
         let mut before = 0;
         self.steps.iter().find(|step| {
@@ -287,8 +287,8 @@ impl Feed {
         None
     }
 
-    /// One thread at a time posts, so that the order is known. Another one, or the same one that has
-    /// completed operations by posting, leaves it the blocks.
+    /// One thread at a time posts, so that the order is known. Another thread, or this one again
+    /// where posting has completed operations, leaves it the blocks.
     fn post_locked<'a>(
         self: &'a Arc<Self>,
         mut state: MutexGuard<'a, State>,
@@ -338,7 +338,7 @@ impl Feed {
 
     /// Looks after what the ends tell each other: takes the peer's word where it has come, tells it
     /// of receives that it does not know of, and sees to it that this is called again when the next
-    /// receive is done, by whatever thread completes that.
+    /// receive is done, by the thread that completes it.
     pub(super) fn settle(self: &Arc<Self>) {
         let Some(balance) = &self.balance else { return };
         let Some(core) = self.core.upgrade() else { return };
@@ -430,7 +430,7 @@ impl Feed {
         Some((end.ok()?, cargo))
     }
 
-    /// Whether messages wait that came before the receives that are posted.
+    /// True if messages wait that came before the receives that are posted.
     pub(super) fn has_messages(&self) -> bool {
         !self.lock().messages.is_empty()
     }
@@ -500,7 +500,7 @@ impl Feed {
         true
     }
 
-    /// Whether the ends tell each other of their receives.
+    /// True if the ends tell each other of their receives.
     #[cfg(feature = "tokio")]
     pub(super) const fn is_credited(&self) -> bool {
         self.balance.is_some()

@@ -39,7 +39,7 @@ impl Serialize for Grant {
     }
 }
 
-/// In the form of [`Grant`]: for a third party that the peer grants the same.
+/// In the form of [`Grant`]: for a third party to which the peer grants it too.
 impl Serialize for RemoteGrant {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serialize(&self.to_octets(), serializer)

@@ -3,9 +3,9 @@
 //! Waiting for something of which there is not enough: first come, first served.
 //!
 //! A thing that becomes free is handed to the waiter that has waited longest, and belongs to it
-//! even before it looks. So nobody that comes later can snatch it, and a waiter that gives up hands
-//! it on. A waiter may need several at once: the first in the line gets them when there are so
-//! many, and nobody overtakes it meanwhile.
+//! even before it looks. So no later waiter can snatch it, and a waiter that gives up hands it on.
+//! A waiter may need several at once: the first in the line gets them when there are so many, and
+//! no other overtakes it meanwhile.
 
 use std::collections::VecDeque;
 
@@ -49,7 +49,7 @@ impl<W, G> Line<W, G> {
     ///
     /// # Errors
     ///
-    /// The goods, when nobody waits.
+    /// The goods, if the line is empty.
     pub(super) fn serve(&mut self, goods: G) -> Result<(u64, Option<W>), G> {
         match self.waiting.pop_front() {
             Some(Waiter { ticket, told, .. }) => {
@@ -60,7 +60,7 @@ impl<W, G> Line<W, G> {
         }
     }
 
-    /// Whether a waiter was not served yet.
+    /// True if a waiter was not served yet.
     pub(super) fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
@@ -75,7 +75,7 @@ impl<W, G> Line<W, G> {
         Some(self.served.swap_remove(at).1)
     }
 
-    /// Leaves the line. What the waiter was handed meanwhile has to be put back.
+    /// Leaves the line. The caller puts back what the waiter was handed meanwhile.
     pub(super) fn leave(&mut self, ticket: u64) -> Option<G> {
         self.waiting.retain(|waiter| waiter.ticket != ticket);
         self.collect(ticket)

@@ -90,7 +90,7 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// Those of the resolver and of listening.
+    /// Errors of the resolver and of listening.
     pub fn bind(pd: &ProtectionDomain, addr: impl Into<Addresses>) -> io::Result<Self> {
         ListenConfig::default().bind(pd, addr)
     }
@@ -146,7 +146,7 @@ impl Accepting<'_> {
     ///
     /// # Errors
     ///
-    /// Those of waiting.
+    /// When waiting fails.
     pub fn wait(self) -> io::Result<Request> {
         loop {
             if let Some(request) = self.listener.next() {

@@ -66,7 +66,7 @@ pub fn describe_metrics() {
     }
 }
 
-/// Where a session reports to.
+/// Meters that a session reports to.
 pub(super) struct Meters {
     /// By [`Kind`].
     operations: [Operations; 5],
@@ -75,7 +75,7 @@ pub(super) struct Meters {
     unsent: Histogram,
     window: Histogram,
     retransmits: Counter,
-    /// Those that were reported.
+    /// Retransmits reported so far.
     known_retransmits: AtomicU32,
 }
 

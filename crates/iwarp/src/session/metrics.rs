@@ -50,23 +50,23 @@ pub struct Metrics {
     pub tcp: Option<StreamMetrics>,
 }
 
-/// Operations of one kind. Those that were refused when they were called, and those of a
+/// Operations of one kind. Operations refused when they were called, and those of a
 /// [`Batch`](super::Batch) that was not posted, count nowhere.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Operations {
-    /// Those that were posted, in a batch or by themselves.
+    /// Operations posted, in a batch or by themselves.
     pub posted: u64,
-    /// Those that ended well.
+    /// Operations that ended well.
     pub completed: u64,
-    /// Those that failed, among them those that were under way when the connection ended.
+    /// Operations that failed, among them those under way when the connection ended.
     pub failed: u64,
     /// Bytes of payload of those that ended well.
     pub bytes: u64,
 }
 
 impl Operations {
-    /// Those that have not ended, some of which are only about to be posted.
+    /// Operations that have not ended, some of which are only about to be posted.
     pub const fn under_way(&self) -> u64 {
         self.posted.saturating_sub(self.completed).saturating_sub(self.failed)
     }

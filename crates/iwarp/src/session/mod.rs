@@ -9,7 +9,7 @@
 //!   it by value, so nothing can touch it, send it twice or free it meanwhile; it comes back when
 //!   the operation is done, successfully or not. While the program has it, its STag is shut, and
 //!   no completion, flush or peer gets round that. A part of it ([`Block::set_range`]) or
-//!   [several](Blocks) go into an operation the same way, receives among them.
+//!   [several](Blocks) go into an operation likewise, receives among them.
 //! - [`Exposed`] memory is what peers reach with Writes, Reads and atomic operations whenever they
 //!   like. It is copied in and out and never borrowed. A [`Grant`] tells the peer where it is.
 //! - A [`Session`] is a connected queue pair with its completion queue. Its operations are posted
@@ -70,8 +70,8 @@
 //! Dropping a [`Pending`], or the future around it, at any moment is safe and loses nothing but
 //! the outcome, which for a receive is the message: the operation was posted and goes on, its block
 //! stays with it until it is done and then goes back to its pool. There is no way to take an
-//! operation back but to end the connection: with [`Session::close`], by dropping the session (both in good order: Sends and
-//! Writes that were accepted still go out, the rest ends with
+//! operation back but to end the connection: with [`Session::close`], by dropping the session (both
+//! in good order: Sends and Writes that were accepted still go out, the rest ends with
 //! [`OperationError::Disconnected`]), or with [`Session::abort`].
 //!
 //! # What is refused

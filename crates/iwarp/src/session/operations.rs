@@ -226,7 +226,7 @@ impl Session {
         Scope::run(self, f)
     }
 
-    /// Whether the connection is up.
+    /// True if the connection is up.
     pub fn is_connected(&self) -> bool {
         self.handle.alive().is_some_and(|core| core.qp.is_connected())
     }
@@ -290,7 +290,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         if let Some(core) = self.handle.alive() {
             core.disconnect();
-            // Nobody else is told any more.
+            // No event tells the end any more.
             self.handle.end.disconnected(Ended::Closed);
         }
     }

@@ -29,7 +29,7 @@ pub struct Received<B = Block> {
     pub immediate: Option<[u8; 8]>,
     /// The grant that the peer has given up with it (Send with Invalidate).
     pub invalidated: Option<Stag>,
-    /// Whether the peer asked for attention (Solicited Event).
+    /// True if the peer asked for attention (Solicited Event).
     pub solicited: bool,
 }
 
@@ -203,7 +203,7 @@ impl<T: Outcome> Pending<T> {
         self.take()
     }
 
-    /// Whether the outcome is there. Of an operation in a [`Batch`](crate::session::Batch) it is not
+    /// True if the outcome is there. An operation in a [`Batch`](crate::session::Batch) has none
     /// before the batch is posted.
     pub fn is_done(&self) -> bool {
         match &self.state {

@@ -19,7 +19,7 @@ use crate::session::table::{Core, Handle};
 use crate::session::{Blocks, OperationError, Pending, RemoteGrant, SendFlags, Session};
 
 /// The right to post one operation of any kind but a receive: it is never refused for
-/// [`OperationError::QueueFull`]. Dropping the permit gives the place to whoever has waited longest.
+/// [`OperationError::QueueFull`]. Dropping the permit gives the place to the longest waiter.
 ///
 /// Reads and atomic operations beyond what the peer serves at a time
 /// ([`ConnectParams::ord`](crate::cm::ConnectParams)) wait in the queue, and keep later operations
@@ -228,16 +228,16 @@ impl Session {
         Reserving::of(&self.handle)
     }
 
-    /// As [`Self::reserve`], if there is a place at once, and nobody else waits.
+    /// As [`Self::reserve`], if a place is free and no other waits.
     pub fn try_reserve(&self) -> Option<Permit> {
         let core = self.handle.alive()?;
         core.take_places(1).then(|| Permit::of(&self.handle))
     }
 
-    /// Waits until so many places are free at the same time, and takes all of them: for a
-    /// [`Batch`](crate::session::Batch), or for operations that make sense together only. Two that wait
-    /// for several never have a part of them each. While the first in the line waits for more than are
-    /// free, operations without a permit are refused with [`OperationError::QueueFull`].
+    /// Waits until so many places are free at once, and takes all of them: for a
+    /// [`Batch`](crate::session::Batch), or for operations that make sense together only. Two that
+    /// wait for several never have a part of them each. While the first in the line waits for more
+    /// than are free, operations without a permit are refused with [`OperationError::QueueFull`].
     ///
     /// ```no_run
     /// # use iwarp::session::{Block, OperationError, RemoteGrant, Session};

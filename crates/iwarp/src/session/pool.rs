@@ -25,8 +25,8 @@ use crate::session::{Block, OperationError};
 use crate::verbs::ProtectionDomain;
 use crate::verbs::pd::PdCore;
 
-/// A fixed number of blocks of one size. Clones are the same pool: any number of sessions, threads
-/// and tasks may share one, and so may the [receivers](crate::session::Receiver) of many sessions.
+/// A fixed number of blocks of one size. Clones share the pool: any number of sessions, threads and
+/// tasks may share one, and so may the [receivers](crate::session::Receiver) of many sessions.
 #[derive(Clone)]
 pub struct BlockPool {
     pool: ProcessOwned<Arc<Pool>>,
@@ -43,7 +43,7 @@ pub(super) struct Pool {
     left: Mutex<Vec<Weak<Core>>>,
 }
 
-/// The blocks that nobody has, and who waits for some: never both, unless the first that waits needs
+/// The free blocks, and the line of waiters for some: never both, unless the first waiter needs
 /// more than there are.
 #[derive(Default)]
 struct Shelf {
@@ -52,7 +52,7 @@ struct Shelf {
 }
 
 impl Shelf {
-    /// So many blocks, if there are, and nobody else waits for them.
+    /// So many blocks, if there are and no other waits for them.
     fn take(&mut self, count: usize) -> Option<Cargo<OwnedRegion>> {
         if self.line.has_waiting() { None } else { self.cut(count) }
     }
@@ -87,8 +87,8 @@ enum Claim {
     Feed(Weak<Feed>),
 }
 
-/// The interval at which a blocked thread looks after the operations that nobody waits for and that
-/// have blocks it could have: at first, and at most.
+/// The interval at which a blocked thread looks after the operations whose result was dropped and
+/// that have blocks it could have: at first, and at most.
 const FIRST_LOOK: Duration = Duration::from_millis(1);
 const LAST_LOOK: Duration = Duration::from_millis(20);
 
@@ -97,7 +97,7 @@ impl Pool {
         self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A block is free: whoever has waited longest gets it.
+    /// A block is free: the longest waiter gets it.
     pub(super) fn put(self: &Arc<Self>, region: OwnedRegion) {
         self.put_all(Some(region));
     }
@@ -135,7 +135,7 @@ impl Pool {
         }
     }
 
-    /// A block, if there is one, and nobody else waits.
+    /// A block, if there is one and no other waits.
     fn take_free(self: &Arc<Self>) -> Option<Block> {
         let regions = self.shelf().take(1)?;
         regions.one().map(|region| self.block(region))
@@ -156,8 +156,8 @@ impl Pool {
         self.put_all(handed.into_iter().flatten());
     }
 
-    /// An operation that has a block is looked after by nobody from now on: whoever waits for one
-    /// has to.
+    /// No task looks after an operation that has a block from now on: the waiters for blocks have
+    /// to.
     pub(super) fn look_again(&self) {
         let told = self.shelf().line.waiting().cloned().collect::<Vec<_>>();
         self.changed.ring();
@@ -305,13 +305,14 @@ impl BlockPool {
         }
     }
 
-    /// Where the pool is in memory: an order among pools that is the same for all.
+    /// The pool's address in memory: an order among pools, common to all.
     pub(super) fn place(&self) -> usize {
         self.pool.alive().map_or(0, |pool| Arc::as_ptr(pool).addr())
     }
 
-    /// Completes operations whose result was dropped, as far as they are done. How long a blocked
-    /// thread may sleep after that, where no more wakes it than blocks that come back.
+    /// Completes operations whose result was dropped, as far as they are done. Returns how long a
+    /// blocked thread may sleep after that, if only blocks that come back wake it; `None` if that
+    /// suffices.
     pub(super) fn look_after(&self, before: Option<Duration>) -> Option<Duration> {
         let pool = self.pool.alive()?;
         pool.reap();
@@ -332,7 +333,7 @@ impl BlockPool {
         Ok(pool.block(region))
     }
 
-    /// Whether operations of that domain can use its blocks.
+    /// True if operations of that domain can use its blocks.
     pub(super) fn is_of(&self, pd: &Arc<PdCore>) -> bool {
         self.pool.alive().is_some_and(|pool| Arc::ptr_eq(&pool.pd, pd))
     }
@@ -365,7 +366,7 @@ impl fmt::Debug for BlockPool {
 }
 
 /// Waiting for a block of a pool: [`wait`](Self::wait) for it, or `.await` it with the feature
-/// `tokio`. Those who wait are served in the order in which they began to.
+/// `tokio`. Waiters are served in the order in which they began.
 ///
 /// # Cancel safety
 ///

@@ -31,7 +31,7 @@ impl<'a> Work<'a> {
         Self { op, fence: false, cargo: Cargo::None, other }
     }
 
-    /// Whether it takes one of the peer's receives.
+    /// True if it takes one of the peer's receives.
     pub(super) const fn is_message(&self) -> bool {
         !matches!(self.op, SendOp::Write { .. } | SendOp::Read { .. } | SendOp::Atomic { .. })
     }
@@ -145,7 +145,7 @@ pub(super) use operations;
 pub struct Post<'a> {
     pub(super) handle: &'a Arc<Handle>,
     permit: Option<Permit>,
-    /// Where the operation waits for others, to be posted together.
+    /// The list in which the operation waits for others, to be posted together.
     list: Option<(&'a Arc<List>, &'a mut Rights)>,
 }
 

@@ -27,17 +27,17 @@ use crate::session::{Block, BlockPool, OperationError, Received, Room, Session, 
 ///
 /// It owns receives that are posted with blocks of a pool: as many as it was made for, while the
 /// pool has blocks. When the program drops a message's block, that block goes back to the pool and
-/// is posted again in the same moment, whatever else the program does then. Receivers of many
-/// sessions may share one pool, which hands blocks to them in turn.
+/// is posted again at once, with no further call of the program. Receivers of many sessions may
+/// share one pool, which hands blocks to them in turn.
 ///
 /// Made with several pools, a receiver takes a block of each for every receive, and a message fills
 /// them one after the other: `Receiver<[Block; 2]>` for a header and a body, say.
 ///
 /// Make it before the session is connected ([`Unconnected::receiver`]), so that receives are there
 /// when the peer sends first. Receives that the program posts itself ([`Session::recv`]) get
-/// messages as well: each message goes to the receive that was posted first, whoever posted it.
+/// messages as well: each message goes to the receive that was posted first, by either.
 ///
-/// Dropping it leaves its receives posted: messages still go there, and nobody gets to see them.
+/// Dropping it leaves its receives posted: messages still go there, unseen.
 ///
 /// ```
 /// # use iwarp::session::{BlockPool, Config, Listener, Session};
@@ -81,9 +81,9 @@ pub struct Receiver<B = Block> {
 /// The result of a receiver: a message, or `None` when the connection ended in good order.
 type Next<B> = Result<Option<Received<B>>, OperationError>;
 
-/// Where the blocks of a [`Receiver`] come from: one [`BlockPool`] by reference, or several
-/// (`[&BlockPool; N]`, `&[BlockPool]`), of which each receive has a block each, in this order. A pool
-/// may be among them more than once.
+/// Source of the blocks of a [`Receiver`]: one [`BlockPool`] by reference, or several
+/// (`[&BlockPool; N]`, `&[BlockPool]`), of which each receive has a block each, in this order. A
+/// pool may be among them more than once.
 pub trait Pools: sealed::Pools {}
 
 impl<P: sealed::Pools> Pools for P {}

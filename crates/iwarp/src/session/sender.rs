@@ -32,8 +32,8 @@ use crate::session::{
 ///   under way beside ends first, receives end with
 ///   [`Disconnected`](OperationError::Disconnected). Dropping the sink ends nothing.
 ///
-/// A message that fails is told by the next call of the sink, whatever it is for; the block of one that
-/// is refused goes back to its pool.
+/// A message that fails is told by the next call of the sink, of any kind; the block of one that is
+/// refused goes back to its pool.
 ///
 /// ```
 /// # use futures_util::{SinkExt, StreamExt, TryStreamExt};
@@ -74,11 +74,11 @@ use crate::session::{
 /// kept for the next message, and waiting may be begun again.
 pub struct Sender<B = Block> {
     handle: Arc<Handle>,
-    /// Where the peer tells of its receives.
+    /// Present if the peer tells of its receives.
     credits: Option<Credits>,
     waiting: Option<Waiting>,
     ready: Option<Right>,
-    /// The messages that were sent, as far as nobody knows their fate.
+    /// The messages that were sent, as far as their fate is not known.
     sent: VecDeque<Pending<B>>,
     closing: Option<ClosingFuture>,
     closed: Closed,

@@ -58,7 +58,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// Those of making descriptors.
+    /// When descriptors cannot be made.
     pub fn prepare(&self, pd: &ProtectionDomain) -> Result<Unconnected, ConnectError> {
         let handle = Handle::new(pd, self).map_err(|error| match error {
             OperationError::Wait(error) => ConnectError::Io(error),
@@ -110,7 +110,7 @@ impl Unconnected {
         self.params.private_data = octets.to_vec();
     }
 
-    /// Where the id's events go, and how the connection ends is noted.
+    /// Has `channel`, to which the id's events go, note how the connection ends.
     fn channel(&self, channel: EventChannel) -> io::Result<EventChannel> {
         channel.core.check()?.watch(Arc::clone(&self.handle.end) as _);
         Ok(channel)
@@ -261,7 +261,7 @@ impl Connecting {
                 continue;
             }
             let failed = failed.at(attempt.id.peer_addr());
-            // With the id and its queue pair ends whatever has come of it so far.
+            // Dropping the id and its queue pair ends all that has come of it.
             self.attempt = None;
             return Some(Err(failed));
         }

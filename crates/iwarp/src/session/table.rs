@@ -73,9 +73,9 @@ pub(super) struct Core {
 pub(super) enum Turn {
     /// There may be more: the next turn.
     Next,
-    /// Those that were woken have their turns, then it has its next.
+    /// The woken tasks have their turns, then it has its next.
     AfterOthers,
-    /// There is nothing left: it sleeps until the channel or the stream is ready, as whatever comes
+    /// There is nothing left: it sleeps until the channel or the stream is ready, as all that comes
     /// from now on makes them.
     Sleep,
 }
@@ -594,7 +594,7 @@ impl Core {
         true
     }
 
-    /// Whether the caller is to look after the channel's descriptor from now on, as no task does.
+    /// True if the caller is to look after the channel's descriptor from now on, as no task does.
     #[cfg(feature = "tokio")]
     pub(super) fn begin_driving(&self) -> bool {
         // A swap takes the memory from other CPUs, and nearly always there is a task.
@@ -621,17 +621,17 @@ impl Core {
             woken
         };
         woken.into_iter().for_each(Waker::wake);
-        // Those who wait for the block of an operation that nobody waits for.
+        // Waiters for the block of an operation whose result was dropped.
         pools.into_iter().for_each(|pool| pool.look_again());
     }
 
-    /// Whether a task looks after the descriptor.
+    /// True if a task looks after the descriptor.
     #[cfg(feature = "tokio")]
     pub(super) fn is_driven(&self) -> bool {
         self.driven.load(Ordering::SeqCst)
     }
 
-    /// Takes the events that have woken the driver. Those that a blocked thread waits for are left
+    /// Takes the events that have woken the driver. Events that a blocked thread waits for are left
     /// to it.
     #[cfg(feature = "tokio")]
     fn drain_events(&self) {

@@ -8,6 +8,16 @@
 //! futures themselves hold no descriptor, so dropping one at any moment changes nothing for the
 //! others, and they may be awaited on other runtimes than the one that drives: when that ends,
 //! they are woken and the next one spawns a driver on its own.
+//!
+//! The session's stream is in the runtime's own reactor (`engine/link/reactor.rs`). Where the task waits
+//! for room, receives or the end of a hold, it sleeps by way of the poll group. If one turn has
+//! completed several operations, the tasks that it has woken will post: `post_send` leaves that to the
+//! driver's next turn, which is queued behind them, and it goes out in one system call. Threads and
+//! tasks that drive or post collect what completes in their own hands: while somebody collects, a
+//! completion raises no event, and the last collector raises the event of what it leaves. The worker is
+//! told of a first message as the task is, gives it 2 ms, and then looks every 4 to 32 ms whether it
+//! still comes. A task that is late once, because its thread computes, is served at once until it comes
+//! again.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -98,7 +108,7 @@ struct Driver {
 enum Break {
     /// Other tasks get their turn.
     Yield,
-    /// Those that were woken have their turns first.
+    /// The woken tasks have their turns first.
     AfterOthers,
     /// The session is no more.
     End,

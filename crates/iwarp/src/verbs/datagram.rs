@@ -65,7 +65,7 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Whether [`Self::set_datagram`] applies to it.
+    /// True if [`Self::set_datagram`] applies to it.
     pub fn may_use_datagrams(&self) -> bool {
         let inner = self.inner().ok();
         inner.is_some_and(|inner| inner.endpoint.may_use_datagrams())
@@ -174,7 +174,7 @@ impl Default for DatagramAttributes {
 }
 
 impl DatagramAttributes {
-    /// Those of a UD queue pair with that Q_Key.
+    /// Attributes of a UD queue pair with that Q_Key.
     pub fn with_qkey(qkey: u32) -> Self {
         Self { qkey, ..Self::default() }
     }

@@ -192,8 +192,8 @@ impl From<OpenError> for io::Error {
 
 impl Device {
     /// Opens the device, behaving as the environment says ([`Options::from_env`]). As long as
-    /// it is open anywhere in the process, all callers get the same one. A forked child that opens
-    /// it has one of its own; what it has inherited is dead, and answers with errors.
+    /// it is open anywhere in the process, all callers get that one. A forked child that opens it
+    /// has one of its own; the inherited one is dead, and answers with errors.
     ///
     /// # Errors
     ///
@@ -202,7 +202,7 @@ impl Device {
         Self::open_with(Options::default())
     }
 
-    /// Opens it as [`Self::open`] does, with other defaults than [`Options::default`]. Where it is
+    /// Opens it as [`Self::open`] does, with other defaults than [`Options::default`]. If it is
     /// open already, the options it was opened with count.
     ///
     /// # Errors
@@ -225,7 +225,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// Those of making descriptors and a thread.
+    /// When descriptors or a thread cannot be made.
     pub fn with_options(options: Options) -> io::Result<Self> {
         Self::on_platform(options, Platform::default())
     }
@@ -246,7 +246,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// Those of making descriptors.
+    /// When descriptors cannot be made.
     #[doc(hidden)]
     pub fn turned(options: Options, platform: Platform) -> io::Result<(Self, Turns)> {
         let engine = Engine::turned(options, platform)?;
@@ -279,7 +279,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// Those of making a descriptor; `ENODEV` in a forked child.
+    /// When the descriptor cannot be made; `ENODEV` in a forked child.
     pub fn sibling(&self) -> io::Result<Self> {
         self.named_sibling(self.place)
     }
@@ -289,7 +289,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` where there is none; those of making a descriptor; `ENODEV` in a forked
+    /// `InvalidInput` if there is none; when the descriptor cannot be made; `ENODEV` in a forked
     /// child.
     pub fn named_sibling(&self, place: usize) -> io::Result<Self> {
         self.core.check()?;
@@ -306,9 +306,8 @@ impl Device {
         Ok(Self::of(Arc::new(DeviceCore { engine, events, shared, facts, place })))
     }
 
-    /// Whether this is a forked child of the process that opened it. Then it is dead with all that
-    /// belongs to it: nothing can be posted, nothing completes, dropping does nothing. Open another
-    /// one.
+    /// True in a forked child of the process that opened it. It is dead there with all that belongs
+    /// to it: nothing can be posted, nothing completes, dropping does nothing. Open another one.
     pub fn is_inherited(&self) -> bool {
         self.core.is_inherited()
     }
@@ -333,7 +332,7 @@ impl Device {
         self.options().speed
     }
 
-    /// Its EUI-64, the same in all processes of the host: from the Ethernet address of its first
+    /// Its EUI-64, identical in all processes of the host: from the Ethernet address of its first
     /// interface, or from the host's own id. Each further device has the next number.
     pub fn node_guid(&self) -> u64 {
         self.system_image_guid().wrapping_add(self.place as u64)
@@ -349,12 +348,12 @@ impl Device {
     /// Its GID table: the addresses that the host, or the interface that the user has given to this
     /// device, has at this moment. GID 0 is the address from
     /// which the default route is used; other global addresses follow; those of bridges,
-    /// link-local and loopback ones come last, as several hosts may have the same. A place in the
-    /// table is kept for its address: what is gone leaves a gap, what is new comes at the end.
+    /// link-local and loopback ones come last, as several hosts may have them. A place in the table
+    /// is kept for its address: an address that is gone leaves a gap, a new one comes at the end.
     ///
     /// # Errors
     ///
-    /// Those of asking the system; `ENODEV` in a forked child.
+    /// When asking the system fails; `ENODEV` in a forked child.
     pub fn gids(&self) -> io::Result<Vec<Gid>> {
         Ok(self.gid_table()?.to_vec())
     }
@@ -411,7 +410,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// Those of asking the system.
+    /// When asking the system fails.
     pub fn addresses(&self) -> io::Result<Vec<IpAddr>> {
         let interfaces = iwarp_os::addr::interfaces()?;
         Ok(interfaces.iter().flat_map(|i| i.addrs.iter().map(|addr| addr.ip)).collect())
@@ -441,7 +440,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// Those of making descriptors; `ENODEV` in a forked child.
+    /// When descriptors cannot be made; `ENODEV` in a forked child.
     pub fn create_comp_channel(&self) -> io::Result<CompletionChannel> {
         self.core.check()?;
         CompletionChannel::new()

@@ -2,9 +2,9 @@
 
 //! Objects that a forked child goes on with, made anew of those that it inherits.
 //!
-//! Nothing of an inherited object is used, as another thread of the parent may have been changing it:
-//! what is taken over is what was known of it when it was made, the descriptor that the program waits
-//! on, and the regions of a protection domain under the keys that the program knows.
+//! The inherited object itself is not used, as another thread of the parent may have been changing
+//! it. Taken over are the facts known when it was made, the descriptor that the program waits on,
+//! and the regions of a protection domain under the keys that the program knows.
 
 use std::io;
 
@@ -42,9 +42,9 @@ impl Device {
     }
 
     /// A protection domain in the place of one that this process, a forked child, inherits, and how many
-    /// of its regions stay behind. The others are registered in the new one, under the same STags:
-    /// [`ProtectionDomain::adopt`] makes their handles. Windows, and regions that only one queue pair
-    /// could use, stay behind.
+    /// of its regions stay behind. The others are registered in the new one, under their STags:
+    /// [`ProtectionDomain::adopt`] makes their handles. Windows, and regions that only one queue
+    /// pair could use, stay behind.
     ///
     /// # Errors
     ///

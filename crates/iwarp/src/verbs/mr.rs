@@ -47,7 +47,7 @@ impl MemoryRegion {
         self.len
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }

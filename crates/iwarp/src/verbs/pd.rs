@@ -130,8 +130,8 @@ impl ProtectionDomain {
     ///
     /// Until the region is deregistered (dropped, or [`MemoryRegion::deregister`] succeeded), the
     /// `len` bytes from `addr` must stay mapped, readable, and writable if `access` has any right
-    /// to write. Nothing in the program may rely on their not changing (no `&[u8]` or `&mut [u8]`
-    /// to them may be used) while the peer or a work request may write there.
+    /// to write. The program must not rely on their not changing (no `&[u8]` or `&mut [u8]` to them
+    /// may be used) while the peer or a work request may write there.
     #[allow(unsafe_op_in_unsafe_fn, reason = "passes the caller's promise on, unchanged")]
     pub unsafe fn register_raw(
         &self,
@@ -177,7 +177,7 @@ impl ProtectionDomain {
     ///
     /// Until the region is deregistered, work requests may name any memory that the program can
     /// read, and with remote rights so may every peer whose queue pair belongs to this domain.
-    /// Nothing in the program may rely on such memory not changing.
+    /// The program must not rely on such memory not changing.
     #[allow(unsafe_op_in_unsafe_fn, reason = "passes the caller's promise on, unchanged")]
     pub unsafe fn register_everything(
         &self,

@@ -42,7 +42,7 @@ const NUDGE: Duration = Duration::from_millis(200);
 const HELD_BACK: Duration = Duration::from_secs(2);
 
 /// The bounds of messages that wait for receives, where they may wait (InfiniBand's RNR NAK leaves
-/// them with the sender). What is beyond that waits on the way, as long as the program says.
+/// them with the sender). Messages beyond that wait on the way, as long as the program says.
 const PARK: Park = Park { octets: 256 * 1024, messages: 1024, timer: RnrTimer::new(0).duration() };
 
 /// The time that a message waits for its receive before the receiver's user is told.
@@ -402,7 +402,7 @@ impl QueuePair {
     }
 
     /// Announces that the program gives it up: when this returns, no completion and no event of it
-    /// is added to those that wait. What was posted still goes out when it is dropped.
+    /// is added to those that wait. Work already posted still goes out when it is dropped.
     pub fn retire(&self) {
         if let Some(inner) = self.inner.alive() {
             inner.endpoint.retire();
@@ -452,8 +452,8 @@ impl QueuePair {
     }
 
     /// Takes an addressable queue pair from Init to Rtr and has it meet `peer`, whose program does
-    /// the same. Returns at once: receives may be posted before and after, sends from Rts on, and
-    /// what is sent waits until there is a connection.
+    /// likewise. Returns at once: receives may be posted before and after, sends from Rts on, which
+    /// wait until there is a connection.
     ///
     /// Either end may turn out to be the one that connects. They do so when one of them is in Rts,
     /// as only then do both know the number by which they know each other ([`Self::psn`]). As long
@@ -482,15 +482,15 @@ impl QueuePair {
     }
 
     /// The number from which its packets are numbered (`sq_psn`, 24 bits): a random one, unless
-    /// [`Self::set_psn`] says another. The program tells it the peer's, along with address and
-    /// queue pair number, which sets it as [`Peer::psn`]: by that the two ends know each other from
-    /// others who come.
+    /// [`Self::set_psn`] says another. The program tells it to the peer's, along with address and
+    /// queue pair number, which sets it as [`Peer::psn`]: by it the two ends tell each other from
+    /// strangers.
     pub fn psn(&self) -> u32 {
         self.inner.alive().map_or(0, |inner| inner.psn.load(Ordering::Relaxed))
     }
 
-    /// Says what its packets are numbered from, before it goes to Rts. Who chooses the same for all
-    /// queue pairs makes it easy to take one for another.
+    /// Sets the number from which its packets are numbered, before it goes to Rts. With one number
+    /// for all queue pairs, it is easy to take one for another.
     pub fn set_psn(&self, psn: u32) {
         if let Some(inner) = self.inner.alive() {
             inner.psn.store(psn & PSN_BITS, Ordering::Relaxed);
@@ -498,7 +498,7 @@ impl QueuePair {
     }
 
     /// Says whether the program allows itself Reads and Atomics, until the next Reset: programs for
-    /// InfiniBand say so by a `max_rd_atomic` other than 0. Where they do not, or the ends have agreed
+    /// InfiniBand say so by a `max_rd_atomic` other than 0. If they do not, or the ends have agreed
     /// on none, posting one fails with [`PostError::Invalid`].
     pub fn set_reads(&self, allowed: bool) {
         if let Some(inner) = self.inner.alive() {
@@ -596,7 +596,7 @@ impl QueuePair {
         }
     }
 
-    /// Whether its connection is up.
+    /// True if its connection is up.
     pub fn is_connected(&self) -> bool {
         self.ask(|core| core.is_connected()).unwrap_or(false)
     }

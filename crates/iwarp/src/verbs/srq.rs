@@ -37,8 +37,9 @@ impl SharedReceiveQueue {
         self.core.alive().ok_or(PostError::WrongState)?.post(request)
     }
 
-    /// Raises [`AsyncEvent::SrqLimitReached`](crate::AsyncEvent::SrqLimitReached) once, when fewer than `limit` receives are left
-    /// (at the next one that is taken); 0 switches it off. It may be set again any time.
+    /// Raises [`AsyncEvent::SrqLimitReached`](crate::AsyncEvent::SrqLimitReached) once, when fewer
+    /// than `limit` receives are left (at the next one that is taken); 0 switches it off. It may be
+    /// set again any time.
     pub fn set_limit(&self, limit: usize) {
         if let Some(core) = self.core.alive() {
             core.set_limit(limit);

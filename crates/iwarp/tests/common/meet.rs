@@ -60,7 +60,7 @@ impl Place {
 }
 
 /// A host in memory where attempts to connect are made, and given up, by a clock of the test's: an
-/// attempt that finds nobody is over before the clock goes on.
+/// attempt that finds no peer is over before the clock goes on.
 #[derive(Default)]
 pub struct Model {
     network: MemoryNetwork,

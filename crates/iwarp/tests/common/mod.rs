@@ -32,7 +32,7 @@ use iwarp::{
 
 use scene::Scene;
 
-/// Nothing here may take longer.
+/// Longest time that any one thing here may take.
 pub const DEADLINE: Duration = Duration::from_secs(20);
 
 /// The patience of [`until`]: a wait that ends with what it waits for costs nothing by being patient,

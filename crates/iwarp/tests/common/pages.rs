@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Memory between neighbours that nobody may touch.
+//! Memory between neighbours that must not be touched.
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU8, Ordering};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A test with a second process: the test binary runs the same test once more, as a child that
-//! learns from its environment which part it plays.
+//! A test with a second process: the test binary runs the test once more, as a child that learns
+//! from its environment which part it plays.
 
 use std::env;
 use std::io::{BufRead, BufReader, Write};

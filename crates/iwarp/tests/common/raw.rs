@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A peer that says whatever a test wants: bytes of start-up frames and FPDUs, right or wrong,
-//! over a plain TCP socket, and what comes back taken apart.
+//! A peer that says anything a test wants: bytes of start-up frames and FPDUs, right or wrong, over
+//! a plain TCP socket, and what comes back taken apart.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -369,7 +369,7 @@ impl Raw {
         assert!(end.is_some(), "octets came: {:?}", self.received);
     }
 
-    /// Whether nothing comes for `time`.
+    /// True if nothing comes for `time`.
     pub fn is_silent(&mut self, time: Duration) -> bool {
         let end = Instant::now() + time;
         loop {

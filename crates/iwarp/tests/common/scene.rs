@@ -19,7 +19,7 @@ use crate::common::{End, succeeded};
 
 /// The time by which the clock goes on when a program pauses: about as long as a poll takes.
 pub const STEP: Duration = Duration::from_nanos(500);
-/// Nothing takes longer, in virtual time.
+/// Longest time that any one thing takes, in virtual time.
 const DEADLINE: Duration = Duration::from_secs(5);
 
 /// See the [module](self).
@@ -38,7 +38,7 @@ struct Workers {
 
 #[derive(Default)]
 struct Acting {
-    /// Whose turn it is.
+    /// The program whose turn it is.
     which: usize,
     gone: Vec<bool>,
 }
@@ -131,7 +131,7 @@ impl Scene {
         before != *taken
     }
 
-    /// Workers alone are at it for so long. How many turns they take.
+    /// Lets workers alone act for so long; returns the number of their turns.
     pub fn pass(&self, time: Duration) -> u64 {
         let (before, end) = (self.turns(), self.clock.now() + time);
         loop {
@@ -173,7 +173,7 @@ impl Scene {
             if PROGRAM.get().is_some() {
                 self.pause();
             } else if !self.turn() {
-                // Nobody else acts: on to when something happens.
+                // No program acts: on to the next event.
                 let next = self.next_wake().unwrap_or_default();
                 self.clock.advance(next.saturating_sub(now).max(STEP));
             }
@@ -196,7 +196,7 @@ impl Scene {
         });
     }
 
-    /// Where queue pairs meet without the connection manager.
+    /// A place where queue pairs meet without the connection manager.
     pub fn place(&self) -> Place {
         let network = MemoryNetwork::new().host(LOOPBACK.parse().unwrap());
         Place::of(self.device(Options::default(), network, None), LOOPBACK)
@@ -246,7 +246,7 @@ impl Drop for Playing {
     }
 }
 
-/// A program that goes, in whatever way.
+/// A program that goes, in any way.
 struct Leaves<'a>(&'a Scene, usize);
 
 impl Drop for Leaves<'_> {

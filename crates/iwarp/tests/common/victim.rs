@@ -13,7 +13,7 @@ use super::{End, all_access};
 
 /// The octet that the page holds at first.
 pub const FILL: u8 = 0xa5;
-/// Where the grant in the middle of the page is.
+/// The grant in the middle of the page.
 pub const PART: std::ops::Range<usize> = 1024..3072;
 /// Bytes of each posted receive.
 pub const RECEIVE: usize = 64;

@@ -17,7 +17,7 @@ fn domain() -> ProtectionDomain {
     Device::open().unwrap().alloc_pd()
 }
 
-/// An address where nobody listens.
+/// An address where no program listens.
 fn dead() -> SocketAddr {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
 }
@@ -105,7 +105,7 @@ fn looking_up_keeps_to_the_deadline_and_may_be_given_up() {
     let listener = Listener::bind(&domain(), "127.0.0.1:0").unwrap();
     let named = || ("localhost", listener.local_addr().unwrap().port());
     let pd = domain();
-    // Whether the name is known by then or not.
+    // The deadline holds whether the name is known by then or not.
     for _ in 0..20 {
         drop(Session::connect(&pd, named()));
         let error = Session::connect(&pd, named()).wait_timeout(Duration::ZERO).unwrap_err();

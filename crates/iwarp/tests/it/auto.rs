@@ -47,8 +47,8 @@ fn storm() -> Weather {
     Weather { lost: 20_000, repeated: 10_000, reordered: 10_000, ..Weather::default() }
 }
 
-/// Whatever is asked for, both ends speak the same, whoever comes first, and whatever datagrams are
-/// lost. In virtual time: what is lost is waited for.
+/// Both ends speak one protocol, for each pair of settings, in either order, and even if datagrams
+/// are lost. In virtual time: lost ones are waited for.
 #[test]
 fn both_ends_speak_the_same() {
     for (seed, wires) in (0..).zip(ALL.iter().flat_map(|one| ALL.map(|other| [*one, other]))) {

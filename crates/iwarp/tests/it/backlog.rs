@@ -21,7 +21,7 @@ fn next(listener: &Listener) -> Request {
     listener.accept().wait_timeout(DEADLINE).unwrap()
 }
 
-/// Whether the connection was closed without an answer.
+/// True if the connection was closed without an answer.
 fn is_refused(connecting: Connecting) -> bool {
     match connecting.wait_timeout(DEADLINE).unwrap_err() {
         ConnectError::Startup(StartupError::Closed) => true,

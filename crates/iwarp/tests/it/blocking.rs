@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Calls of the connection manager that block: whoever waits looks after what there is, and nobody
-//! waits in vain.
+//! Blocking calls of the connection manager: a caller that waits looks after all that there is, and
+//! no caller waits in vain.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::thread;

@@ -269,7 +269,7 @@ fn slices_are_written_as_one_and_read_where_they_are() {
     server.consume(108 - 64);
     client.write_all(b"next").unwrap();
     assert_eq!(server.fill_buf().unwrap(), b"next");
-    // Nothing to write is no end.
+    // An empty write is no end.
     assert_eq!(client.write_vectored(&[IoSlice::new(b"")]).unwrap(), 0);
     assert_eq!(client.write(b"").unwrap(), 0);
     client.write_all(b", and more").unwrap();

@@ -68,7 +68,7 @@ fn start(waiter: &Waiter<'_>) -> libc::pthread_t {
     thread
 }
 
-/// Whether the thread was cancelled, and did not return by itself.
+/// True if the thread was cancelled, and did not return by itself.
 fn join(thread: libc::pthread_t) -> bool {
     let mut result = null_mut();
     // SAFETY: joined once.

@@ -34,7 +34,7 @@ fn event(channel: &EventChannel) -> Event {
     channel.wait(Some(DEADLINE)).unwrap().expect("an event")
 }
 
-/// Nothing more has happened.
+/// No further event has come.
 fn no_event(channel: &EventChannel) {
     assert!(channel.try_next().is_none());
 }
@@ -375,7 +375,7 @@ fn a_bound_id_has_its_port_to_itself() {
     let other = Id::new(&channel).unwrap();
     assert_eq!(other.bind(addr).unwrap_err().kind(), ErrorKind::AddrInUse);
     assert!(TcpListener::bind(addr).is_err());
-    // Nobody is taken in before it listens.
+    // No connection is taken before it listens.
     id.listen(4).unwrap();
     assert_eq!(id.local_addr(), Some(addr));
     let (_client_channel, client) = resolved(&device, addr);
@@ -437,7 +437,7 @@ fn every_kind_of_address() {
             let (from, to) = (client.local_addr().unwrap(), client.peer_addr().unwrap());
             assert_eq!(to.is_ipv4(), addr.is_ipv4());
             assert!(to.ip().is_loopback() && from.ip().is_loopback());
-            // The other side says the same, whatever it listens on.
+            // The other side says so too, for any address it listens on.
             assert_eq!(server.peer_addr(), Some(from), "{bound} {addr}");
             assert_eq!(server.local_addr(), Some(to), "{bound} {addr}");
         }
@@ -468,7 +468,7 @@ fn corner_23_connections_in_startup_are_bounded() {
     id.listen(0).unwrap();
     let addr = id.local_addr().unwrap();
     let mut mute: Vec<_> = (0..20).map(|_| Raw::connect(addr)).collect();
-    // Those beyond the bound are closed at once, the others when their time is over.
+    // Connections beyond the bound are closed at once, the others when their time is over.
     let began = Instant::now();
     for raw in &mut mute {
         raw.expect_end();
@@ -605,7 +605,7 @@ fn a_channel_may_go_before_its_ids() {
     drop(server_channel);
     client.disconnect();
     until("connections to go", || (device.connections() == 0).then_some(()));
-    // A request that comes in has nobody to go to.
+    // A request that comes in has no channel to go to.
     let mut raw = Raw::connect(listener.local_addr().unwrap());
     raw.send(&request().octets());
     raw.expect_end();
@@ -760,7 +760,7 @@ fn two_devices_of_a_process_can_talk() {
     server.received();
 }
 
-/// Events that nobody has taken keep no id: its connection ends, its port is free.
+/// Events that were not taken keep no id: its connection ends, its port is free.
 #[test]
 fn events_that_wait_keep_nothing_alive() {
     let device = device();

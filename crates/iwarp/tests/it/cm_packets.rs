@@ -213,7 +213,7 @@ fn a_refusal_says_why() {
     }
 }
 
-/// A blocking caller is told in the same way.
+/// A blocking caller is told so too.
 #[test]
 fn nobody_listens() {
     let device = Device::with_options(options()).unwrap();

@@ -186,7 +186,7 @@ fn several_credits_come_at_once_or_not_at_all() {
     drop(all.next().unwrap().send_inline(&0_u32.to_be_bytes()));
     assert_eq!(next(&mut server.receiver), Some(0));
     drop(all);
-    // Half of the window and one more come again, whatever was used before.
+    // Half of the window and one more come again, independently of earlier use.
     for n in 1..100_u32 {
         let some = client.credits.reserve_many(3).wait_timeout(DEADLINE).unwrap();
         assert!(client.credits.available() <= 1);

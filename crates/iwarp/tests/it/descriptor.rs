@@ -13,7 +13,7 @@ use crate::common::scene::{Actor, STEP, Scene};
 use crate::common::succeeded;
 
 /// The acts of a program that was told: it takes the event, arms the queue, and polls until that is
-/// empty. How many messages there were.
+/// empty. Returns the number of messages.
 fn receive(end: &Actor) -> usize {
     assert_eq!(end.recv_channel.try_next(), Some(end.recv_cq.number()), "it was not told");
     end.recv_cq.request_notify(false);

@@ -135,7 +135,7 @@ fn the_peer_of_a_busy_runtime_is_served() {
     });
 }
 
-/// More than the sockets hold is under way in both directions, which nobody receives at first.
+/// More than the sockets hold is under way in both directions, and not received at first.
 #[test]
 fn a_driver_goes_on_when_there_is_room_again() {
     const LEN: usize = 1 << 20;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The end of connections: what was completed has arrived, and nobody waits for ever.
+//! The end of connections: completed operations have arrived, and no thread waits for ever.
 
 use std::time::{Duration, Instant};
 
@@ -265,7 +265,7 @@ fn a_killed_peer_is_noticed_at_once() {
     assert_eq!(end.qp.state(), QpState::Err);
 }
 
-/// Whether every thread of a process has taken the signal.
+/// True if every thread of a process has taken the signal.
 fn is_stopped(id: u32) -> bool {
     let threads = std::fs::read_dir(format!("/proc/{id}/task")).unwrap();
     threads.map(|thread| thread.unwrap().path().join("stat")).all(|stat| {

@@ -71,7 +71,7 @@ impl Kind {
     }
 }
 
-/// Where a listener is, and whether it asks for IPv6 only.
+/// Address of a listener, and true if it asks for IPv6 only.
 type Place = (&'static str, bool);
 
 const FOUR: Place = ("0.0.0.0", false);

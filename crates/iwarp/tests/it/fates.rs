@@ -287,7 +287,7 @@ fn of_roce() {
     assert!(
         said.starts_with(ENDED) && field(&said, "bytes_received").parse::<u32>().unwrap() > 6000
     );
-    // Nobody answers this.
+    // This gets no answer.
     let region = one.region(10);
     one.send(1, &[region.whole()]);
     let said = lines.take_one(ENDED);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Peers that break the rules in Full Operation: each gets the Terminate that the RFCs ask for
-//! and an end in good order, nothing outside what was granted is touched, and nobody else
+//! and an end in good order, nothing outside what was granted is touched, and no other connection
 //! notices.
 
 use iwarp::{AsyncEvent, Ended, Extensions, WcStatus};

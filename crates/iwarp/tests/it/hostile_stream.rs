@@ -181,7 +181,7 @@ fn corner_10_a_length_that_no_marker_reaches_over_ends_the_stream() {
             let at = if head[..4] == [0; 4] { 4 } else { 0 };
             head.truncate(at);
             head.extend(length.to_be_bytes());
-            // No more than the field: nobody waits for the rest.
+            // No more than the field: the rest is not waited for.
             victim.raw.send(&head);
             assert_eq!(victim.raw.expect_terminate(), bare(code(2, 0, 0x03)));
             faulted(&victim, code(2, 0, 0x03));
@@ -422,7 +422,7 @@ fn corner_58_requests_are_answered_in_order() {
     let sizes = [0, 70_000, 0, 1, 100_000, 3];
     let mut octets = Vec::new();
     for (number, size) in (1..).zip(sizes) {
-        // Nobody looks at where an empty Read would come from (corner 43).
+        // The source of an empty Read is not looked at (corner 43).
         let stag = if size == 0 { Stag(0) } else { region.rkey() };
         octets.extend(raw.frame(&read_request(number, size, stag, 0)));
     }
@@ -502,7 +502,7 @@ fn corner_35_bounds_are_exact() {
         assert_eq!(victim.raw.expect(Opcode::ReadResponse).1, [number]);
         expected[(to - start) as usize] = number;
     }
-    // Nothing at the very end is within bounds.
+    // Zero octets at the very end are within bounds.
     victim.raw.send_ulpdu(&write(part, low + 2048, &[]));
     victim.raw.send_ulpdu(&send(1, b""));
     victim.end.received();
@@ -658,7 +658,7 @@ fn corner_28_a_bad_first_fpdu_is_answered() {
 fn local_errors_are_told_without_headers() {
     let station = Station::new(hasty());
     let mut victim = Victim::new(&station);
-    // An element that nobody registered.
+    // An element that was not registered.
     let region = victim.end.region(8);
     let mut sge = region.whole();
     sge.lkey = Stag(sge.lkey.0 ^ 0x55);
@@ -719,8 +719,8 @@ fn segments_are_as_long_as_tcp_takes() {
             heard.push(header.wire_len() + payload.len());
         }
         let last = heard.pop().unwrap();
-        // On loopback the segment grows with the window: whatever was looked up lies between what
-        // it is on a new connection and what it is now.
+        // On loopback the segment grows with the window: the size that was looked up lies between
+        // that of a new connection and that of now.
         let (least, most) = match fixed {
             Some(fixed) => (fixed, fixed),
             None => (mulpdu(first_segment(), false), mulpdu(raw.far_segment(), false)),

@@ -31,7 +31,7 @@ fn watch(buffer: &Buffer, offset: usize, len: usize, value: u8, seen: &mut [u8])
     let last = buffer.atomic_u8(offset + len - 1);
     let started = Instant::now();
     let mut polls = 1;
-    // Whoever places the octets may need this CPU.
+    // The thread that places the octets may need this CPU.
     let mut idle = Idle::default();
     while last.load(Ordering::Acquire) != value {
         polls += 1;
@@ -71,7 +71,7 @@ fn round(
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 for (number, &(offset, len)) in cases.iter().enumerate() {
                     let (buffer, value) = (sink.buffer().unwrap(), value_of(number));
-                    // Whatever an earlier Write has left there must not look like this one.
+                    // An octet that an earlier Write has left there must not look like this one's.
                     buffer.atomic_u8(offset + len - 1).store(!value, Ordering::SeqCst);
                     ready.store(number as u64 + 1, Ordering::Release);
                     polls += watch(buffer, offset, len, value, &mut seen);

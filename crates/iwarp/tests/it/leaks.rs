@@ -138,7 +138,7 @@ fn rounds(rounds: usize) {
     for number in 0..rounds {
         let started = Instant::now();
         round();
-        // Sockets are closed by whoever uses them last, which may be a moment later.
+        // Sockets are closed by the thread that uses them last, which may be a moment later.
         until("descriptors to be closed", || (descriptors() <= fds).then_some(()));
         assert_eq!(workers(), 2);
         let (took, now) = (started.elapsed(), resident());
@@ -184,7 +184,7 @@ fn closed_devices_leave_nothing_behind() {
         let place = Place::new();
         let pair = place.pair();
         place.use_pair(&pair);
-        // In either order, and with requests that nobody has taken.
+        // In either order, and with requests that were not taken.
         if number % 2 == 0 {
             drop(place);
             drop(pair);
@@ -197,7 +197,7 @@ fn closed_devices_leave_nothing_behind() {
     until("threads to end", || (workers() <= tasks).then_some(()));
 }
 
-/// A request to connect that nobody answers, and one whose program has gone.
+/// A request to connect that is not answered, and one whose program has gone.
 #[test]
 fn requests_that_nobody_takes_leave_nothing_behind() {
     if passed_apart(this_test!(), DEADLINE) {

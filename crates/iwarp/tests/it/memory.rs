@@ -76,7 +76,7 @@ fn deregister(region: MemoryRegion) {
 const STALLED: usize = 48 * 1024;
 
 /// The region goes when one half of the FPDU has come; `ended` waits for what comes of the other.
-/// Nothing touches the memory any more.
+/// The memory is not touched any more.
 fn deregister_amid(
     (end, peer): (&End, &mut Raw),
     (area, region): (&Area, MemoryRegion),

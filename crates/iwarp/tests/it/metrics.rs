@@ -11,7 +11,7 @@ use iwarp::{Access, Device, Options};
 use crate::common::sessions::{SessionEnd, pair, pair_with};
 use crate::common::{DEADLINE, until};
 
-/// Those that were posted, ended well, failed, and their bytes.
+/// Operations posted, ended well and failed, and their bytes.
 fn counts(operations: Operations) -> (u64, u64, u64, u64) {
     let Operations { posted, completed, failed, bytes, .. } = operations;
     (posted, completed, failed, bytes)
@@ -42,7 +42,7 @@ fn work() -> (SessionEnd, SessionEnd) {
     batch.post().unwrap();
     read.wait().unwrap();
     sum.wait().unwrap();
-    // One that nobody waits for counts as well.
+    // One whose result was dropped counts as well.
     drop(session.read(&grant, 0, block(&client, 500)));
     session.compare_swap(&grant, 0, 0, 1).wait().unwrap();
     for receive in receives {

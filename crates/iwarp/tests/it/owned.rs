@@ -102,7 +102,7 @@ fn messages_go_back_and_forth_in_the_same_blocks() {
         let mut spare = Block::new(&client.pd, 64).unwrap();
         for round in 0..500_u32 {
             let octets = pattern((round as usize + 1) % 65, u64::from(round));
-            // Receives take the whole capacity, whatever the length.
+            // Receives take the whole capacity, for any length.
             spare.set_len(0);
             let back = client.session.recv(spare);
             ball.fill_from(&octets);
@@ -312,7 +312,7 @@ fn when_the_peer_vanishes_everything_ends_with_an_error() {
             assert_eq!(failure.block.unwrap().len(), 1 << 20);
         }
         for read in reads {
-            // Those that were faster than the peer's end are whole.
+            // Reads that were faster than the peer's end are whole.
             match done(read) {
                 Ok(mut block) | Err(Failure { block: Some(mut block), .. }) => block.fill(1),
                 Err(failure) => panic!("the block is lost: {failure:?}"),

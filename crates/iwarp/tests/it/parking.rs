@@ -140,7 +140,7 @@ fn messages_wait_for_a_shared_queue_as_well() {
     }
 }
 
-/// Whatever the domain of the queue pair that takes them, and however long the message is.
+/// For any domain of the queue pair that takes them, and any length of the message.
 #[test]
 fn receives_of_a_shared_queue_are_in_its_domain() {
     for crc in [true, false] {
@@ -164,7 +164,7 @@ fn receives_of_a_shared_queue_are_in_its_domain() {
     }
 }
 
-/// A message that comes while its receive is being posted finds it, whoever is first.
+/// A message that comes while its receive is being posted finds it, in either order.
 #[test]
 fn no_message_is_forgotten_beside_a_receive() {
     let options = Options::new().personality(Personality::Roce);
@@ -188,7 +188,7 @@ fn no_message_is_forgotten_beside_a_receive() {
                     server.qp.post_recv(&receive).unwrap();
                 }
             });
-            // Nobody polls the server's queue but for what is in it.
+            // The server's queue is not polled before the completion is in it.
             until("the message", || (server.qp.outstanding().1 == 0).then_some(()));
             assert_eq!(server.received().wr_id, round);
             assert_eq!(client.sent().wr_id, round);
@@ -251,7 +251,7 @@ fn a_send_completes_at_both_ends_or_not_at_its_own() {
     }
 }
 
-/// As over InfiniBand, where nobody is told that a peer has left but by the connection manager.
+/// As over InfiniBand, where only the connection manager tells that a peer has left.
 #[test]
 fn what_is_posted_outlives_a_peer_that_has_left_until_the_program_moves() {
     for moves in [true, false] {
@@ -294,7 +294,7 @@ fn a_stranger_that_closes_has_received_what_its_system_has_acknowledged() {
     let done = common::next(&end.send_cq);
     assert_eq!((done.wr_id, done.status), (1, WcStatus::Success));
     assert_eq!(end.connection.wait_disconnected(Some(common::DEADLINE)), Some(Ended::Closed));
-    // A request that is posted now has nobody left to go to.
+    // A request that is posted now has no peer left to go to.
     end.send(2, &[]);
     assert_eq!(common::next(&end.send_cq).status, WcStatus::RetryExceeded);
 }

@@ -278,8 +278,8 @@ fn an_initiator_may_leave_when_it_has_seen_the_private_data() {
     end.ended(Ended::Closed, 0, 0);
 }
 
-/// FPDUs may come as soon as the peer has the Reply, whatever the program does meanwhile; and the stream
-/// of the other direction goes on when this end has closed its own.
+/// FPDUs may come as soon as the peer has the Reply, before the program has posted or polled; and
+/// the stream of the other direction goes on when this end has closed its own.
 ///
 /// Covers: MPA-5044-7.1.2-08, MPA-5044-7.2-01
 #[test]

@@ -173,7 +173,7 @@ fn few_bytes_are_written_without_a_block_and_masked_atomics_touch_their_bits_onl
     let session = &client.session;
     let wait = |pending: Pending<u64>| pending.wait_timeout(DEADLINE).unwrap().unwrap();
     session.write_inline(b"inline", &tail, 2).wait().unwrap();
-    // Where the mask has a bit, no carry leaves it: two counters in one word.
+    // A bit of the mask stops the carry: two counters in one word.
     let op = AtomicOp::FetchAdd { add: 0x0000_0001_ffff_ffff, mask: 1 << 31 };
     assert_eq!(wait(session.atomic(&word, 0, op)), 0);
     let op = AtomicOp::FetchAdd { add: 1, mask: 1 << 31 };
@@ -269,7 +269,7 @@ fn threads_wait_for_blocks_in_turn() {
     assert_eq!((taken.into_inner(), pool.available()), (800, 2));
 }
 
-/// Nobody else completes the operations that have the blocks.
+/// No other thread completes the operations that have the blocks.
 #[test]
 fn a_thread_that_waits_for_a_block_looks_after_what_has_it() {
     let (client, server) = pair(&Config::default());

@@ -201,7 +201,7 @@ fn refusals_are_told() {
         refusing.join().unwrap();
     });
     drop(listener);
-    // Nobody listens there any more, and nobody has ever had that address.
+    // No program listens at the one any more, and no host has ever had the other.
     for addr in [addr, SocketAddr::new(IpAddr::from([10, 9, 9, 9]), 1)] {
         let error = connect(&client, addr, &qp, &params, DEADLINE).unwrap_err();
         let ConnectError::Unreachable(error) = error else { panic!("{error}") };

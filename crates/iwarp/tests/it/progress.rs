@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Everything moves that can move, whoever drives it: callers that poll, callers that block,
-//! programs that do neither.
+//! Everything moves that can move, for each driver: callers that poll, callers that block, programs
+//! that do neither.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -183,7 +183,7 @@ fn blocking_next(cq: &CompletionQueue, channel: &CompletionChannel) -> WorkCompl
     }
 }
 
-/// A peer that sends, but takes nothing: what it sends completes all the same.
+/// A peer that sends, but takes nothing: its sends complete nevertheless.
 #[test]
 fn what_is_received_does_not_wait_for_what_is_sent() {
     for crc in [true, false] {
@@ -225,7 +225,7 @@ fn a_target_that_does_nothing_serves_its_peer() {
             slowest = slowest.max(started.elapsed());
         }
         assert!(sink.buffer().unwrap().to_vec() == source.buffer().unwrap().to_vec());
-        // Nothing of it was told to the target's program.
+        // The target's program was told none of it.
         assert_eq!((server.send_cq.poll_one(), server.recv_cq.poll_one()), (None, None));
         println!("crc {}: 1 MiB there and back in {slowest:.1?} at most", options.crc);
     }
@@ -374,7 +374,7 @@ fn the_channel_is_readable_while_events_wait() {
     println!("an event after {slowest:.1?} at most");
 }
 
-/// Threads that arm, poll and wait while others send: nobody sleeps through a completion.
+/// Threads that arm, poll and wait while others send: no thread sleeps through a completion.
 ///
 /// Covers: VERBS-hilland-8.2.5-01
 #[test]

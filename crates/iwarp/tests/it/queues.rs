@@ -146,7 +146,7 @@ fn queue_pairs_share_receives() {
         srq.post(&RecvRequest::new(id, &[])).unwrap();
     }
     assert_eq!(srq.post(&RecvRequest::new(8, &[])), Err(PostError::QueueFull));
-    // Fewer than five left: at the fourth message, whoever it is for, and once.
+    // Fewer than five left: at the fourth message, for any of them, and once.
     srq.set_limit(5);
     for id in 0..8 {
         let coupled = &coupled[id as usize % 2];
@@ -191,7 +191,7 @@ fn the_last_receive_of_a_queue_pair_is_announced() {
     let number = gone.theirs.number();
     drop(gone.ours);
     events(&ends.server, AsyncEvent::LastReceiveReached { qp: number });
-    // Nothing of the queue was flushed: the rest is for the others.
+    // No receive of the queue was flushed: the rest is for the others.
     assert_eq!(next(&ours).status, WcStatus::Success);
     for id in 1..4 {
         send(&stays.ours, id);
@@ -254,7 +254,7 @@ fn post_receives(qp: &QueuePair, most: usize) -> usize {
     }
 }
 
-/// All that was posted is done, and nobody has polled.
+/// Waits until all sends are done, without polling.
 fn sends_are_done(qp: &QueuePair) {
     until("all sends", || (qp.outstanding().0 == 0).then_some(()));
 }
@@ -368,7 +368,7 @@ fn slots_of_flushed_requests_are_free_when_they_were_polled() {
     assert_eq!(post_nothing(&qp, true, 200), DEPTH);
     qp.modify(iwarp::QpState::Reset).unwrap();
     assert_eq!(qp.room(), (DEPTH, DEPTH));
-    // A completion that is polled now is nobody's.
+    // A completion that is polled now frees no slot.
     for _ in 0..DEPTH {
         assert_eq!(sends.poll_one().unwrap().status, WcStatus::Flushed);
     }
@@ -416,7 +416,7 @@ fn a_shared_receive_has_its_slot_until_its_completion_was_polled() {
             assert_eq!(fill(), 1);
         }
     }
-    // Completions that nobody will poll give theirs back.
+    // Completions that will not be polled give theirs back.
     exchange(0, 3);
     exchange(1, 5);
     for (cq, count) in theirs.iter().zip([3, 5]) {

@@ -413,7 +413,7 @@ fn a_peer_that_is_not_there_is_told_by_the_oldest_request() {
     assert_eq!(next(&one.send_cq).status, WcStatus::Flushed);
     assert_eq!(next(&one.recv_cq).status, WcStatus::Flushed);
     assert_eq!(one.qp.state(), QpState::Err);
-    // As new after a reset. What is under way still is not taken for what comes now.
+    // As new after a reset. Packets still under way are not taken for new ones.
     one.qp.modify(QpState::Reset).unwrap();
     one.qp.set_psn(one.qp.psn() ^ 0x0080_0000);
     one.qp.modify(QpState::Init).unwrap();
@@ -435,7 +435,7 @@ fn a_queue_that_is_armed_for_solicited_completions_wakes_for_them_and_for_errors
     other.recv_cq.request_notify(true);
     one.send(1, &[]);
     one.sent();
-    // Its completion is there, and has told nobody.
+    // Its completion is there, and has raised no event.
     until("a completion", || (other.recv_cq.waiting() == 1).then_some(()));
     assert_eq!(channel.try_next(), None);
     one.post(2, SendOp::Send { solicited: true, invalidate: None }, &[]);
@@ -469,7 +469,7 @@ fn an_address_that_goes_takes_its_entry_along_and_no_queue_pair() {
     host.sh("ip addr del 10.9.0.1/24 dev v0");
     let mut rest = before.to_vec();
     rest.remove(place);
-    // The others keep their places, and nobody gets that one.
+    // The others keep their places, and that one stays empty.
     host.sh("ip addr add 10.9.0.7/24 dev v0");
     let after = gids();
     assert_eq!(after[..rest.len()], rest);
@@ -512,7 +512,7 @@ fn what_was_posted_is_flushed_with_the_queue_pair() {
     assert_eq!(other.qp.state(), QpState::Rts);
 }
 
-/// Whoever drives it: nobody but the worker, on both sides, although packets are lost; a program that
+/// For each driver, although packets are lost: the worker alone, on both sides; a program that
 /// sleeps on its channel; one that polls.
 #[test]
 fn packets_are_repeated_whatever_the_program_does() {
@@ -530,7 +530,7 @@ fn packets_are_repeated_whatever_the_program_does() {
         let local = source.sge(part * 3000, 3000);
         one.write(part as u64, local, &sink, part as u64 * 3000);
     }
-    // Nothing is called that moves packets.
+    // No function that moves packets is called.
     until("what was written", || (octets(&sink, content.len()) == content).then_some(()));
     for part in 0..COUNT {
         assert_eq!(one.sent().wr_id, part as u64);

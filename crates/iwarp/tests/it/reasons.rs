@@ -123,7 +123,7 @@ fn no_error_repeats_its_source() {
         let text = error.to_string();
         let io = io::Error::from(error);
         reads_well(&io);
-        // Nothing of it is lost.
+        // All of it is kept.
         assert!(text.ends_with(&io.to_string()), "{text:?} became {io:?}");
     }
     // Words, and no names of the code's.

@@ -96,7 +96,7 @@ fn an_echo_that_waits_for_no_send_never_runs_out_of_blocks() {
         scope.spawn(|| {
             for _ in 0..1000 {
                 let message = receiver.recv().wait_timeout(DEADLINE).unwrap().unwrap();
-                // The block is the send's from here on, and nobody waits for that.
+                // The block is the send's from here on, whose result is dropped.
                 drop(server.session.send(message.block));
             }
         });

@@ -29,7 +29,7 @@ fn port(side: &Side) -> SocketAddr {
     SocketAddr::new(LOOPBACK.parse().unwrap(), (side.qp.number() >> 8) as u16)
 }
 
-/// Whether somebody listens there.
+/// True if a program listens there.
 fn listens(addr: SocketAddr) -> bool {
     TcpStream::connect(addr).is_ok()
 }
@@ -106,7 +106,7 @@ fn either_address_family() {
     }
 }
 
-/// Whatever other addresses this host has, link-local ones included.
+/// All other addresses of this host, link-local ones included.
 #[test]
 fn every_address_of_the_host() {
     let place = Place::new();
@@ -246,7 +246,7 @@ fn strangers_are_refused() {
     high.post_recv(1);
     high.send(1, b"to nobody");
     high.send(2, b"neither");
-    // Whether work waits is looked for now and then.
+    // Waiting work is looked for now and then.
     clock.advance(LEAST);
     assert_eq!(high.qp.state(), QpState::Rts);
     assert!(high.send_cq.poll_one().is_none());
@@ -317,7 +317,7 @@ fn err_flushes_what_waits() {
     a.qp.modify(QpState::Err).unwrap();
     assert_eq!(a.status(), WcStatus::Flushed);
     assert_eq!(next(&a.recv_cq).status, WcStatus::Flushed);
-    // And nobody comes any more.
+    // And no peer comes any more.
     b.all_the_way(&a);
     b.send(1, b"hello?");
     model.clock.advance(LEAST + PAUSE);
@@ -481,7 +481,7 @@ fn nothing_listens_before_the_program_says_so() {
     until_nothing_listens(addr);
 }
 
-/// Only at the address that the program uses, and nobody else gets the port at another one.
+/// Only at the address that the program uses, and no other program gets the port at another one.
 #[test]
 fn nothing_listens_where_nobody_is_expected() {
     let place = Place::new();
@@ -511,7 +511,7 @@ fn ports_come_from_the_range() {
     a.all_the_way(&b);
     b.all_the_way(&a);
     exchange(&a, &b);
-    // Nobody else has it meanwhile, and somebody else can have it at once afterwards.
+    // No other device has it meanwhile, and another can have it at once afterwards.
     let second = Place::with(options.clone(), LOOPBACK);
     let cq = second.device.create_cq(8, None).unwrap();
     let attributes = QueuePairAttributes::new(&cq, &cq);
@@ -558,8 +558,8 @@ fn nothing_is_left_behind() {
     }
     let place = Place::new();
     let cq = place.device.create_cq(8, None).unwrap();
-    // A port stays, and what wakes this thread, made when it first sleeps. What a connection leaves
-    // is closed a moment after it has ended.
+    // A port stays, and what wakes this thread, made when it first sleeps. Descriptors that a
+    // connection leaves are closed a moment after it has ended.
     let kept = descriptors() + 2;
     let settled = || until("descriptors to be closed", || (descriptors() <= kept).then_some(()));
     let (a, b) = (place.end(), place.end());
@@ -622,7 +622,7 @@ fn several_threads_may_serve() {
         a.all_the_way(&b);
         b.all_the_way(&a);
         exchange(&a, &b);
-        // Nobody polls: only the threads can have this done.
+        // No queue is polled: only the threads can have this done.
         b.post_recv(1);
         a.send(2, b"served");
         until("the receive to be served", || (b.qp.outstanding().1 == 0).then_some(()));

@@ -19,7 +19,7 @@ use crate::common::{DEADLINE, until};
 
 /// The bytes of every refusal.
 const REFUSAL: &[u8] = b"iwarp qp\x03\x00";
-/// Whose number of packets is to be proven.
+/// The end whose packet sequence number is to be proven.
 const INITIATORS: u8 = 0;
 const RESPONDERS: u8 = 1;
 /// The user without rights.
@@ -157,7 +157,7 @@ fn whoever_says_something_else_is_closed_on() {
     exchange(&a, &b);
 }
 
-/// Whatever the reason: nothing is to be learnt from it.
+/// For any reason: nothing is to be learnt from a refusal.
 #[test]
 fn refusals_tell_nothing() {
     let place = Place::new();
@@ -166,7 +166,7 @@ fn refusals_tell_nothing() {
     let knows = knows(from, &a, b.qp.psn());
     let (_, share) = knows.open(Role::Initiator);
     let words = |from, to| knows::introduction(INITIATORS, from, to, &share);
-    // Queue pairs that are not there, or expect nobody.
+    // Queue pairs that are not there, or expect no peer.
     for to in [0, from, to ^ 0x80, 0x00ff_ffff] {
         is_refused(ask(&mut connect(port(&a)), &words(from, to)));
     }
@@ -230,7 +230,7 @@ fn who_does_not_know_the_secret_stays_out() {
         // 64, and four a second.
         let most = 65 + start.elapsed().as_millis() / 250;
         assert!((1..=most).contains(&answered), "{answered} of {strangers}: tries are few");
-        // Those that do not even try hold nobody up.
+        // Strangers that do not even try hold up no peer.
         let share = knows(b.qp.number(), &a, 1).open(Role::Initiator).1;
         let idle: Vec<_> = (0..idle)
             .map(|_| {
@@ -242,7 +242,7 @@ fn who_does_not_know_the_secret_stays_out() {
             })
             .collect();
         meets(&a, &b);
-        // The connection is nobody's any more.
+        // The queue pair takes no other connection now.
         let late = knows(b.qp.number(), &a, b.qp.psn());
         assert_eq!(come(&mut connect(port(&a)), &late), None);
         drop(idle);
@@ -335,7 +335,7 @@ fn what_was_said_before_proves_nothing() {
     meets(&a, &b);
 }
 
-/// Programs that tell each other no number of packets have the same at both ends, or none.
+/// Programs that exchange no packet sequence numbers have equal ones at both ends, or none.
 #[test]
 fn programs_that_number_all_from_nought_meet() {
     let place = Place::new();
@@ -373,7 +373,7 @@ fn as_nobody<T: Send>(what: impl FnOnce() -> T + Send) -> Option<T> {
     })
 }
 
-/// Whose process it is decides before anything that it knows.
+/// The process's user decides before anything that it knows.
 #[test]
 fn another_users_process_stays_out() {
     if as_nobody(|| ()).is_none() {
@@ -600,7 +600,7 @@ fn whatever_answers_there_is_not_taken_for_the_peer() {
     };
     for kind in 0..12 {
         let (mut stream, responder, request) = lower.take();
-        // Whoever has seen enough may have closed.
+        // The peer may have seen enough and closed.
         let _ = stream.write_all(&answer(kind, &responder, &request));
         let _ = stream.shutdown(std::net::Shutdown::Write);
         while !matches!(stream.read(&mut [0; 64]), Ok(0) | Err(_)) {}
@@ -662,7 +662,7 @@ fn a_guest_that_proves_nothing_gives_way() {
     assert!(is_closed(&mut stranger));
 }
 
-/// A peer that accepts TCP and says nothing holds nobody up for ever.
+/// A peer that accepts TCP and says nothing holds up no queue pair for ever.
 #[test]
 fn silence_is_not_an_answer() {
     let options = Options::new().startup_timeout(Duration::from_millis(300));

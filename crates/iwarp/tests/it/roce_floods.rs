@@ -46,7 +46,7 @@ enum Wrong {
     Behind,
     StaleAcknowledgement,
     StaleNak,
-    /// A management datagram that asks for a service of nobody's.
+    /// A management datagram that asks for a service that no program offers.
     Service,
     Octets,
 }
@@ -151,7 +151,7 @@ fn held() -> (u64, usize) {
     (kib, fs::read_dir("/proc/self/fd").unwrap().count())
 }
 
-/// Nothing is placed that was not granted, nothing is kept, and the queue pair goes on.
+/// Ungranted data are not placed, nothing is kept, and the queue pair goes on.
 ///
 /// Covers: ROCE-003, ROCE-031
 #[test]

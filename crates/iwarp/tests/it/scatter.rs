@@ -170,8 +170,8 @@ fn a_receiver_waits_for_the_pool_that_lacks_blocks() {
     }
 }
 
-/// None may have the one block that the other lacks, and lack the one that the other has: whatever
-/// the order of their pools, and however often one pool is among them.
+/// No two may each have the one block that the other lacks, for any order of their pools, and
+/// however often one pool is among them.
 #[test]
 fn receivers_that_share_scarce_pools_all_come_on() {
     const MESSAGES: usize = 200;

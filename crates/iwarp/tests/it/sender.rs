@@ -94,7 +94,7 @@ fn a_sink_with_credits_waits_for_the_peers_receives() {
         let (client, mut server) = ends(&Config::new().max_sends(2), [2, 3], [4, 5]);
         let pool = BlockPool::new(client.session.pd(), 64, 8).unwrap();
         let mut sender = client.credits.sender();
-        // Nobody takes what comes.
+        // The messages are not received.
         for n in 0..3 {
             sender.send(numbered(&pool, n).await).await.unwrap();
         }

@@ -80,7 +80,8 @@ impl Sender {
     }
 }
 
-/// The creator, who is the first broker, and then whoever is: what others are sent is not lost.
+/// Kills the creator, who is the first broker, and then each next one: packets for others are not
+/// lost.
 ///
 /// Covers: ROCE-177
 #[test]
@@ -102,7 +103,7 @@ fn a_member_that_is_killed_takes_no_packet_of_others_with_it() {
             Some(broker.qpn)
         });
         sender.rounds(20);
-        // Whoever is new finds the group, and disturbs nobody.
+        // A newcomer finds the group, and disturbs no member.
         let newcomer = Sharer::start(test, addr);
         assert!(!sender.alive.keys().chain(&sender.dead).any(|qpn| *qpn == newcomer.qpn));
         sender.add(&newcomer);
@@ -320,7 +321,7 @@ fn crowd() {
     listen_to_parent();
 }
 
-/// Whether the system lets this process have what another one has.
+/// True if the system lets this process have the descriptors of another one.
 fn may_debug(process: u32) -> bool {
     let user = rustix::process::geteuid().as_raw();
     Debuggee::of_user(process, user).and_then(|other| other.descriptor(0)).is_ok()
@@ -339,7 +340,7 @@ fn a_stopped_broker_is_gone_around() {
     goes_around(this_test!(), false);
 }
 
-/// Likewise of a process that hangs, which nobody can tell from a slow one at once.
+/// Likewise of a process that hangs, which cannot be told from a slow one at once.
 ///
 /// Covers: ROCE-177
 #[test]
@@ -377,7 +378,7 @@ fn goes_around(test: &str, hangs: bool) {
         assert!(member.is_broker());
         Some(member)
     };
-    // One after the other: then nobody is left but the stopped one, which is not who was asked last.
+    // One after the other: then only the stopped one is left, which is not the one asked last.
     let Some(member) = join() else { return };
     drop(member);
     let Some(mut member) = join() else { return };
@@ -457,7 +458,7 @@ fn a_broker_that_does_not_answer_is_succeeded() {
             }
             let took = began.elapsed();
             assert!(took < Duration::from_secs(1), "{need}: {took:?}");
-            // Whoever was faster, who wants a share or who has one.
+            // The faster one is the broker: a process that wants a share, or one that has one.
             let mut all = others.iter_mut().chain(&mut newcomer);
             assert!(all.any(|other| other.ask("broker") == "true"), "{need}");
             // Its service is not refused to peers, who ask again.
@@ -480,7 +481,8 @@ fn a_broker_that_does_not_answer_is_succeeded() {
     }
 }
 
-/// Requests for what nobody has are refused at once, but not for what a stopped process listens for.
+/// Requests for a service that no process has are refused at once, but not for what a stopped
+/// process listens for.
 #[test]
 fn a_stopped_process_keeps_no_peer_of_others_waiting() {
     if role().is_some() {
@@ -536,7 +538,7 @@ fn a_stopped_process_delays_no_queue_pair_that_can_do_without_it() {
                 assert!(error.to_string().contains("kill -CONT"), "{error}");
             }
             made => {
-                // Nobody had to do without.
+                // No queue pair had to do without.
                 let slot = made.unwrap().number() >> 18;
                 assert!(queue_pairs.iter().all(|one| one.number() >> 18 == slot));
             }

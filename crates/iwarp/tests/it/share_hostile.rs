@@ -63,7 +63,8 @@ fn garbage_neither_stops_nor_fills_the_broker() {
     assert_eq!(broker.ask("broker"), "true");
 }
 
-/// A member that asks and does not listen to the answers is not read any more, and holds up nobody.
+/// A member that asks and does not listen to the answers is not read any more, and holds up no
+/// other.
 #[test]
 fn a_member_that_does_not_read_is_not_read() {
     if role().is_some() {

@@ -50,7 +50,7 @@ fn ip(words: &str) -> Option<()> {
     Command::new("ip").args(words.split(' ')).status().ok()?.success().then_some(())
 }
 
-/// Whether a packet to a queue pair of the member comes to it.
+/// True if a packet to a queue pair of the member comes to it.
 fn reaches(addr: SocketAddr, member: &mut Member, data: &UdpSocket) -> bool {
     let qpn = member.allocate_qpn().unwrap();
     let sender = UdpSocket::bind((addr.ip(), 0)).unwrap();

@@ -577,7 +577,7 @@ fn corner_27_an_initiator_begins_with_the_indication() {
         let iwarp_proto::ddp::wire::Header::Untagged(header) = header else { panic!("tagged") };
         assert_eq!(header.msn.0, if expected == Opcode::Send { 2 } else { 1 });
         assert_eq!(end.sent().wr_id, 1);
-        // Nobody hears of the indication itself.
+        // The indication itself raises no completion.
         assert_eq!(end.send_cq.poll_one(), None);
     }
 }

@@ -141,7 +141,7 @@ fn many_operations_are_under_way_at_once() {
     });
 }
 
-/// Operations of all kinds, most of which nobody waits for to the end.
+/// Operations of all kinds, most of which are not waited for to the end.
 #[test]
 fn a_storm_of_cancellations_loses_no_block_and_mixes_up_nothing() {
     const SLOT: usize = 2048;
@@ -160,7 +160,7 @@ fn a_storm_of_cancellations_loses_no_block_and_mixes_up_nothing() {
 
             for round in 0..1500_u64 {
                 let Some(mut block) = pool.try_take() else {
-                    // All are with operations that nobody waits for.
+                    // All are with operations that no task waits for.
                     tokio::task::yield_now().await;
                     continue;
                 };
@@ -406,7 +406,8 @@ fn a_block_comes_back_when_the_runtime_that_drove_its_session_is_gone() {
     let [first, second] = [0; 2].map(|_| current_thread());
     let (client, server) = first.block_on(default_pair());
     let pool = BlockPool::new(&client.pd, 64, 1).unwrap();
-    // The first that waits has its runtime look after the session; then nobody waits for the block.
+    // The first that waits has its runtime look after the session; then no task waits for the
+    // receive that has the block.
     let receive = client.session.recv(pool.try_take().unwrap());
     assert!(first.block_on(after(3, receive)).is_none());
     let waiting = second.spawn(pool.take());

@@ -29,7 +29,7 @@ struct Toy {
     gate: Arc<Gate>,
 }
 
-/// Where the threads that send on the clients' side stay after their bytes have gone.
+/// Holds the threads that send on the clients' side after their bytes have gone.
 #[derive(Debug, Default)]
 struct Gate {
     closed: Mutex<bool>,
@@ -264,8 +264,8 @@ fn another_transport_carries_verbs() {
 }
 
 /// A thread that sends may be long on its way back from the system, and the peer's answer is there:
-/// what was sent completes first all the same. Programs count on it (tgt, for one, takes a command
-/// for wrong that comes before its answer to the login has completed).
+/// the send completes first nevertheless. Programs count on it (tgt, for one, takes a command for
+/// wrong that comes before its answer to the login has completed).
 #[test]
 fn what_was_sent_completes_before_its_answer() {
     let scene = Scene::new("toy-order");
@@ -285,7 +285,7 @@ fn what_was_sent_completes_before_its_answer() {
             assert!(client.recv_cq.poll_one().is_none(), "the answer has overtaken");
             (gate.came.load(Ordering::Relaxed) > before).then_some(())
         });
-        // Whoever has received it takes it apart at once.
+        // The thread that has received it takes it apart at once.
         for _ in 0..100 {
             assert!(client.recv_cq.poll_one().is_none(), "the answer has overtaken");
         }

@@ -190,7 +190,7 @@ fn round(
 }
 
 /// Ten processes and their peer use the port at once, over IPv4 and IPv6. The first one, which serves
-/// the others, is killed in the midst, and then others; whoever comes new disturbs nobody.
+/// the others, is killed in the midst, and then others; newcomers disturb no other.
 ///
 /// Covers: ROCE-175, ROCE-177
 #[test]
@@ -330,7 +330,7 @@ fn member() {
         };
         send(QKEY + 1, 1);
         send(QKEY, 2);
-        // Nobody is sure to be heard; the last one ends it.
+        // No datagram is sure to be heard; the last one ends it.
         until("the last message", || {
             if other.cq.poll_one().is_some() {
                 send(QKEY, 3);
@@ -350,7 +350,7 @@ fn member() {
             (last == 3).then_some(())
         });
     }
-    // Nothing came to the one that was not attached.
+    // The one that was not attached got nothing.
     assert!(other.next().is_none());
     station.qp.detach_multicast(group).unwrap();
     assert!(station.qp.detach_multicast(group).is_err());

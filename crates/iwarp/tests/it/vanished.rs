@@ -26,7 +26,7 @@ const LEN: usize = 256 << 10;
 const PAGE: usize = 4096;
 
 /// An address at which the system maps nothing by itself, as it begins from above: what is unmapped
-/// there stays so, whatever other tests do.
+/// there stays so, in spite of other tests.
 fn free_place() -> *mut c_void {
     static NEXT: AtomicUsize = AtomicUsize::new(0x2000_0000_0000);
     std::ptr::with_exposed_provenance_mut(NEXT.fetch_add(16 << 20, Ordering::Relaxed))
@@ -63,7 +63,7 @@ impl Area {
     }
 
     fn register(&self, pd: &ProtectionDomain) -> MemoryRegion {
-        // SAFETY: what becomes of it is what is looked at; nobody else uses it.
+        // SAFETY: the fate of the memory is under test; no other code uses it.
         unsafe { pd.register_raw(self.start, LEN, all_access()) }.unwrap()
     }
 

@@ -23,9 +23,9 @@ const LINE: i32 = 22;
 /// Room for the names of ticks to the left, unless they are words.
 const LEFT: u32 = 56;
 
-/// Where the largest value is so many times the least, an axis is logarithmic.
+/// An axis is logarithmic if the largest value is so many times the least.
 const SPREAD: f64 = 10.0;
-/// Of lines with CRC: pixels.
+/// Dashes of lines with CRC, in pixels.
 const DASH: i32 = 6;
 const GAP: i32 = 3;
 
@@ -38,7 +38,7 @@ pub(super) struct Series {
     pub(super) points: Vec<Point>,
 }
 
-/// A value, and where half of the rounds lie.
+/// A value, and the range in which half of the rounds lie.
 pub(super) struct Point {
     pub(super) x: f64,
     pub(super) y: f64,

@@ -16,7 +16,7 @@ use crate::page::{begin, end, escape};
 use crate::perf::plan::Measure;
 use crate::size;
 
-/// A picture, and what its file is called.
+/// A picture, and the name of its file.
 pub(crate) struct Picture {
     name: String,
     svg: String,
@@ -147,7 +147,7 @@ fn html_table(sheet: &Sheet) -> Result<String> {
 fn pictures(report: &Report) -> Vec<Picture> {
     let mut pictures = report.pictures();
     pictures.extend(over_sizes(&report.cases));
-    // Those of a kind beside each other.
+    // Pictures of a kind stand beside each other.
     pictures.extend(report.cases.iter().filter_map(beside));
     pictures.extend(report.cases.iter().filter_map(percentiles));
     pictures
@@ -250,7 +250,7 @@ fn word(measure: Measure) -> &'static str {
 }
 
 impl CaseReport {
-    /// Tells it from others of the same measure.
+    /// A name that tells it from other cases of its measure.
     fn place(&self) -> String {
         let what = self.subjects.iter().find(|subject| subject.versus.is_some());
         let what = what.map_or("", |subject| subject.name.split([',', ' ']).next().unwrap_or(""));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The look of a line: alike in every picture, whatever else is in it.
+//! The look of a line: alike in every picture, with any other lines in it.
 
 use plotters::style::RGBColor;
 

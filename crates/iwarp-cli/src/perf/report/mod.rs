@@ -28,7 +28,7 @@ pub(super) struct Report {
     /// Version of this format.
     pub(super) format: u32,
     pub(super) run: About,
-    /// Why the values may not mean much.
+    /// The reason why the values may not mean much, if there is one.
     pub(super) warning: Option<String>,
     pub(super) cases: Vec<CaseReport>,
     /// The cost of idle connections.
@@ -48,10 +48,10 @@ pub(super) struct IdleReport {
     pub(super) cpu_seconds: f64,
 }
 
-/// Under which circumstances it was measured.
+/// The circumstances of the measurement.
 #[derive(Serialize, Clone, Debug)]
 pub(super) struct About {
-    /// Of the command.
+    /// Version of the command.
     pub(super) version: &'static str,
     pub(super) command: Vec<String>,
     /// Seconds since 1970.
@@ -60,7 +60,7 @@ pub(super) struct About {
     pub(super) kernel: String,
     /// The CPUs that the client might run on.
     pub(super) cpus: Vec<usize>,
-    /// Those on which it did, and the server, if they were told.
+    /// The CPUs on which client and server did run, if they were told.
     pub(super) places: Places,
     /// The server: this host's other process, or another host.
     pub(super) server: String,
@@ -79,7 +79,7 @@ pub(super) struct About {
 pub(super) struct CaseReport {
     pub(super) title: Option<String>,
     pub(super) measure: Measure,
-    /// Of all values and quartiles.
+    /// The unit of all values and quartiles.
     pub(super) unit: &'static str,
     pub(super) size: usize,
     pub(super) depth: usize,
@@ -98,15 +98,15 @@ pub(super) struct SubjectReport {
     pub(super) messages: u64,
     #[serde(flatten)]
     pub(super) summary: Summary,
-    /// The one that counts, if this is not raw TCP: of those that it may be compared with the
-    /// fastest where latency is measured, the first elsewhere.
+    /// The baseline that counts, if this is not raw TCP: the fastest where latency is measured, the
+    /// first elsewhere.
     pub(super) versus: Option<Versus>,
-    /// The others.
+    /// The other baselines.
     pub(super) also_versus: Vec<Versus>,
     pub(super) client_cpu: Cost,
     pub(super) server_cpu: Cost,
     pub(super) percentiles: Option<Percentiles>,
-    /// Round by round.
+    /// One value of each round.
     pub(super) values: Vec<f64>,
 }
 
@@ -134,7 +134,7 @@ pub(super) struct Cost {
     pub(super) switches_per_message: f64,
 }
 
-/// Of single messages, in seconds.
+/// Times of single messages, in seconds.
 #[derive(Serialize, Clone, Copy, Debug)]
 pub(super) struct Percentiles {
     pub(super) p50: f64,
@@ -145,13 +145,13 @@ pub(super) struct Percentiles {
 }
 
 impl Report {
-    /// Of nothing as yet.
+    /// A report without results.
     pub(super) fn new(run: About) -> Self {
         let (cases, idle) = (Vec::new(), Vec::new());
         Self { format: FORMAT, run, warning: None, cases, idle, paper: None }
     }
 
-    /// All is measured: from now on it knows whether that can be trusted.
+    /// All is measured: adds a warning if that cannot be trusted.
     pub(super) fn conclude(&mut self) {
         self.warning = overview::warning(self);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The result of a run: a sentence, a table, and whether it can be trusted.
+//! The result of a run: a sentence, a table, and a warning if it cannot be trusted.
 
 use super::{CaseReport, Report, SubjectReport, Versus};
 use crate::perf::plan::Measure;
@@ -8,7 +8,7 @@ use crate::perf::stats::median;
 use crate::perf::task::Transport;
 use crate::size;
 
-/// Half of the 95 % intervals span no more than this factor on a machine where nothing else runs.
+/// Half of the 95 % intervals span no more than this factor on a machine that is otherwise idle.
 const USUAL_SPAN: f64 = 1.3;
 
 /// The comparison of a line with raw TCP, as far as its 95 % interval tells.
@@ -73,7 +73,7 @@ pub(super) fn sentence(report: &Report) -> Option<String> {
 }
 
 impl Overview {
-    /// Nothing where no line is one of an operation that is compared with raw TCP.
+    /// `None` where no line of an operation is compared with raw TCP.
     pub(super) fn of(report: &Report) -> Option<Self> {
         let mut operations: Vec<String> = Vec::new();
         for (subject, ..) in report.cases.iter().flat_map(compared) {
@@ -118,7 +118,7 @@ fn name(case: &CaseReport) -> String {
     format!("{what}, {}", size::show(case.size))
 }
 
-/// Says so where values went up and down more than they do when nothing else runs.
+/// The warning where values varied more than they do on an idle machine.
 pub(super) fn warning(report: &Report) -> Option<String> {
     let versus = report.cases.iter().flat_map(|case| &case.subjects);
     let ratios = versus.filter_map(|subject| subject.versus.as_ref().map(|versus| versus.ratio));

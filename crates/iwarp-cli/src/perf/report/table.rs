@@ -105,7 +105,7 @@ impl Sheet {
     }
 }
 
-/// Under which circumstances all this was measured.
+/// The circumstances of the measurements.
 pub(crate) fn circumstances(run: &About) -> Vec<String> {
     let list = |cpus: &[usize]| cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
     let Places { client, server, .. } = &run.places;

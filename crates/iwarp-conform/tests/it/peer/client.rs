@@ -14,7 +14,7 @@ use socket2::SockRef;
 
 use super::{DEPTH, Fault, PATIENCE, Peer, Quote, is_permissive, offer, regions};
 
-/// Calls a tester again and again, until nobody listens any more.
+/// Calls a tester again and again, until none listens any more.
 pub(crate) fn call(addr: SocketAddr, wrong: &'static str) {
     while let Ok(stream) = TcpStream::connect(addr) {
         call_one(stream, wrong);
@@ -22,7 +22,7 @@ pub(crate) fn call(addr: SocketAddr, wrong: &'static str) {
 }
 
 fn call_one(mut stream: TcpStream, wrong: &'static str) {
-    // The tester leaves however it likes.
+    // The tester may leave in any way.
     let _ = stream.set_nodelay(true);
     let _ = stream.set_read_timeout(Some(PATIENCE));
     let request = request(wrong);

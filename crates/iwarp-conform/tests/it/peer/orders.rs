@@ -9,16 +9,16 @@ use iwarp_conform::wire::segment::{Kind, Place, ReadRequest, Segment};
 
 use super::{Fault, LENT, PIECE, Peer, ddp, rdmap};
 
-/// Where it keeps what it reads, and takes what it writes from.
+/// The memory into which it reads, and from which it writes.
 pub(super) const SINK: u32 = 0x100;
 
 /// The work requests of an order.
 pub(super) struct Orders {
     /// Reads and Atomics that may be under way.
     depth: usize,
-    /// Not yet begun.
+    /// Requests that are not yet begun.
     waiting: VecDeque<Request>,
-    /// Asked for, and how many bytes have come, or of an Atomic its identifier.
+    /// Requests that are asked for, and how many bytes have come, or of an Atomic its identifier.
     pub(super) under_way: VecDeque<(Request, u32)>,
 }
 
@@ -48,7 +48,7 @@ impl Peer {
         true
     }
 
-    /// Begins what may be under way, and says when all is done.
+    /// Begins the requests that may be under way, and says when all is done.
     pub(super) fn go_on(&mut self) {
         while let Some(&request) = self.orders.waiting.front() {
             if is_asked_for(&request) && !self.may_ask(&request) {
@@ -62,7 +62,7 @@ impl Peer {
         }
     }
 
-    /// Whether a Read or Atomic may be asked for now.
+    /// True if a Read or Atomic may be asked for now.
     fn may_ask(&self, request: &Request) -> bool {
         match self.wrong {
             "asks for too many at a time" | "forgets the Reply's IRD" => true,
@@ -226,7 +226,7 @@ impl Peer {
     }
 }
 
-/// Whether a work request is answered by the tester.
+/// True if a work request is answered by the tester.
 fn is_asked_for(request: &Request) -> bool {
     request.operation == Operation::Read || is_atomic(request)
 }

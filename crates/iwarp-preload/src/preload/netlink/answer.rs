@@ -187,7 +187,7 @@ impl<'a, F: Facts, S: FnMut(&[u8]) -> bool> Answer<'a, F, S> {
                     out.close(table);
                 })
             }
-            // Which queue pairs have counters of their own.
+            // The mode in which queue pairs have counters of their own.
             Some(ATTR_RES_QP) => {
                 request.needed(ATTR_STAT_MODE)?;
                 let device = self.port(request)?;

@@ -2,8 +2,8 @@
 
 //! RDMA's part of netlink: the answers that Linux gives to `rdma` of iproute2 and to its like.
 //!
-//! Pure: octets of requests come in, octets of datagrams go out, and `Facts` says what there is
-//! to tell. Nothing here allocates or panics, as the preloaded library has neither.
+//! Pure: octets of requests come in, octets of datagrams go out, and `Facts` says what there is to
+//! tell. The code neither allocates nor panics, as the preloaded library has neither.
 //!
 //!   numbers   the constants of `linux/netlink.h` and `rdma/rdma_netlink.h`
 //!   read      requests and their attributes

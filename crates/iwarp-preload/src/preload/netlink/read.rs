@@ -57,8 +57,8 @@ impl<'a> Message<'a> {
     }
 }
 
-/// The value of the last attribute of a kind, which is the one that counts. What is no attribute
-/// ends the list.
+/// The value of the last attribute of a kind, which is the one that counts. Octets that are no
+/// attribute end the list.
 pub fn attribute(mut list: &[u8], wanted: u16) -> Option<&[u8]> {
     let mut found = None;
     while let Some([l0, l1, k0, k1]) = list.first_chunk::<NLA_HDRLEN>() {

@@ -14,7 +14,7 @@ const TEXT: &[u8] = b"tx_bytes rx_bytes\n\
 const PORT: u32 = 4711;
 const SEQUENCE: u32 = 99;
 
-/// Those of a text, with a counter's place as its value.
+/// The facts of a text, with a counter's place as its value.
 struct Canned(Devices<'static>);
 
 impl Facts for Canned {
@@ -215,7 +215,7 @@ fn what_cannot_be_answered_is_an_error() {
         assert_eq!(errno(body), *expected, "{command} {numbers:?}");
         assert_eq!(body[4..], request[..16]);
     }
-    // Those of a list come at its end.
+    // Errors of a list come at its end.
     let lists: &[(u16, &[(u16, u32)], i32)] = &[
         (CMD_PORT_GET, &[], EINVAL),
         (CMD_STAT_GET, &[device], EINVAL),

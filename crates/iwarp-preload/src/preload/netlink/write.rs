@@ -8,11 +8,11 @@ use super::read::aligned;
 /// Octets of the longest datagram. Programs have room for a page (libmnl: 4096 octets at least).
 pub const DATAGRAM: usize = 3776;
 
-/// Where something begins whose length is known at its end.
+/// The start of something whose length is known at its end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mark(usize);
 
-/// A datagram in the making. What does not fit is left out, and [`Self::is_full`] tells.
+/// A datagram in the making. Anything that does not fit is left out, and [`Self::is_full`] tells.
 #[derive(Debug)]
 pub(super) struct Datagram {
     octets: [u8; DATAGRAM],

@@ -167,7 +167,7 @@ fn corner_08_crc_is_on_if_either_end_wants_it() {
             let reply = responder.accept(1, 1, b"").unwrap().0;
             assert_eq!(reply[16] & C, if ours || theirs { C } else { 0 });
         }
-        // A Reply that states only its sender's own wish means the same.
+        // A Reply that states only its sender's own wish has this effect too.
         let flags = if theirs { C } else { 0 };
         let config = Config { crc: ours, ..rev1() };
         let (reply, _) = reply_to(config, &raw(REPLY, flags, 1, b"")).unwrap().unwrap();
@@ -266,7 +266,7 @@ fn corner_17_reserved_bits_and_r_of_a_request_are_not_looked_at() {
         let (frame, _) = Frame::parse(FrameKind::Request, 2, &enhanced).unwrap().unwrap();
         assert!(!frame.rejected);
 
-        // Nothing of it comes back.
+        // These bits do not come back.
         let responder = responder(Config::default(), &enhanced);
         assert_eq!(responder.accept(1, 1, b"").unwrap().0[16], C | S);
         assert_eq!(responder.reject(b"").unwrap()[16], C | S | R);
@@ -283,7 +283,7 @@ fn corner_18_revisions_that_are_taken_and_that_are_not() {
     for rev in [0, 3, 4, 255] {
         let error = Err(StartupError::Revision(rev));
         assert_eq!(request_to(Config::default(), &raw(REQUEST, C, rev, b"")), error);
-        // The revision is enough: nobody waits for the rest.
+        // The revision is enough: the rest is not waited for.
         assert_eq!(request_to(Config::default(), &raw(REQUEST, C, rev, b"")[..18]), error);
         let error = Err(StartupError::Revision(rev));
         assert_eq!(reply_to(Config::default(), &raw(REPLY, C, rev, b"")), error);
@@ -473,7 +473,7 @@ fn corner_24_all_ones_is_no_number() {
 #[test]
 fn corner_25_a_read_rtr_needs_room_at_both_ends() {
     let read = RtrTypes { read: true, ..RtrTypes::NONE };
-    // Nobody wants Reads; the Responder makes room for the one, and the Initiator sends it.
+    // Neither end wants Reads; the Responder makes room for the one, and the Initiator sends it.
     let (reply, theirs) = answered(p2p(read), word("AD", 0, 0), 0, 0);
     assert_eq!(reply, word("AD", 1, 0));
     assert_eq!(theirs.ird, 1);
@@ -487,7 +487,7 @@ fn corner_25_a_read_rtr_needs_room_at_both_ends() {
     let both = RtrTypes { send: true, ..read };
     let none = Config { ird: 0, ord: 0, ..p2p(both) };
     assert_eq!(accepted(none, word("ABD", 1, 0)).rtr, Some(Rtr::Send));
-    // IRD stays as it is where it is not negotiated, and where nobody asked for a Read.
+    // IRD stays as it is if it is not negotiated, or if no Read was asked for.
     let (reply, theirs) = answered(p2p(read), word("AD", 0, 0x3fff), 0, 0);
     assert_eq!((reply, theirs.ird), (word("AD", 0x3fff, 0), 0));
     let (reply, theirs) = answered(p2p(RtrTypes::ALL), word("AC", 0, 0), 0, 0);
@@ -540,7 +540,7 @@ fn corner_29_more_ord_than_the_initiators_ird_ends_in_insufficient_ird() {
     let ours = accepted(config, word("", 4, 5));
     let fault = ours.fault.unwrap();
     assert_eq!((fault, fault.code()), (StartupFault::InsufficientIrd, 6));
-    // Full Operation is entered all the same, in the framing that was agreed.
+    // Full Operation is entered nevertheless, in the framing that was agreed.
     let reply = raw(REPLY, M | S, 2, &word("", 4, 5));
     let (reply, _) = reply_to(config, &reply).unwrap().unwrap();
     assert!(reply.accepted && reply.negotiated.crc && reply.negotiated.send_markers);

@@ -40,9 +40,9 @@ impl Qp {
                 return Err(DdpError::InvalidStag.into());
             }
             if due.wqe().is_none() {
-                // It asked for nothing. Linux siw answers with as many octets as the Read before
-                // it had, where another thread of that host posts at that moment (seen with 7.3).
-                // They have no place, and to end the connection for them would serve nobody.
+                // It asked for nothing. Linux siw answers with as many octets as the Read before it
+                // had, where another thread of that host posts at that moment (seen with 7.3). They
+                // have no place, and to end the connection for them would help neither end.
                 self.inbound.pending = Pending::ReadResponse { len: 0, last: header.last };
                 return Ok(Plan::Nothing);
             }

@@ -254,8 +254,8 @@ impl Qp {
         }
     }
 
-    /// Whether the oldest parked message gets a receive now, of which not all needs to have come:
-    /// what of it goes where. `None` when there is no receive.
+    /// Gives the oldest parked message, which need not have come whole, a receive. Returns the plan
+    /// for its octets; `None` without a receive, or when the stream has ended.
     pub(crate) fn unpark(
         &mut self,
         message: &Parked,

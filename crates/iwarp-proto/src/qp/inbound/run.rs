@@ -16,7 +16,7 @@ pub(crate) struct Beyond {
 }
 
 impl Beyond {
-    /// Nothing.
+    /// No octets.
     pub(crate) const NOTHING: Self = Self { room: 0, due: None };
 
     /// The part that may follow `len` octets more, which fit.
@@ -25,7 +25,7 @@ impl Beyond {
     }
 }
 
-/// Segments of the same message behind the one that was judged, each where the one before ended.
+/// Segments that continue the message of the one judged, each where the one before ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Continued {
     /// Payload octets of the last of them.

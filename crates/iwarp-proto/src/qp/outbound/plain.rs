@@ -62,7 +62,7 @@ impl Qp {
         Some((number, message))
     }
 
-    /// Whether nothing is to be sent behind the request that was started last.
+    /// True if nothing is to be sent behind the request that was started last.
     #[inline]
     pub(super) fn nothing_follows(&self) -> bool {
         self.sq.is_started() && self.irq.is_empty() && !self.outbound.nudge

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Segments of one message that came together: the queue pair judges the first, and what it says of
-//! that holds for those that continue it. Whatever does not is left to be judged by itself.
+//! Segments of one message that came together: the queue pair judges the first, and its verdict
+//! holds for those that continue it. Any other is left to be judged by itself.
 
 use iwarp_types::{Accessor, Memory, Sge, Usage, Use};
 
@@ -57,7 +57,7 @@ impl<U: Use> Run<U> {
         Some(Self { sink, next, at, beyond, len, last: false, octets: 0 })
     }
 
-    /// Whether no other segment will be placed: this was the last, or one more has no room.
+    /// True if no other segment will be placed: this was the last, or one more has no room.
     pub(super) const fn is_over(&self) -> bool {
         self.last || self.beyond.room < self.len
     }
@@ -82,7 +82,7 @@ impl<U: Use> Run<U> {
         true
     }
 
-    /// Ends the use of the buffer. What was placed behind the first segment, if anything was.
+    /// Ends the use of the buffer. Returns what was placed behind the first segment, if anything.
     pub(super) fn end(self) -> Option<Continued> {
         let Self { len, octets, .. } = self;
         (octets > 0).then_some(Continued { len, octets })

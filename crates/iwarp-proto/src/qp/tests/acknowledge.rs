@@ -321,8 +321,8 @@ fn a_peer_that_closes_without_an_answer_ends_the_stream_well() {
     assert!(matches!(raw.end.events()[0], Event::Fault(_)));
 }
 
-/// The peer's program may disconnect as soon as it has the message. What was asked before that
-/// is answered.
+/// The peer's program may disconnect as soon as it has the message. Requests that came before are
+/// answered.
 #[test]
 fn a_disconnected_end_answers_what_it_was_asked_about() {
     let mut pair = Pair::with(acknowledging(), |terms| {
@@ -436,7 +436,7 @@ fn the_request_that_the_peer_refuses_says_why() {
         (too_long, 2, WcStatus::RemoteInvalidRequest, WcOp::Send),
         (no_such, 2, WcStatus::RemoteAccess, WcOp::Send),
         (refused, 3, WcStatus::RemoteAccess, WcOp::Write),
-        // Nothing is quoted: then it is the oldest.
+        // Without a quoted segment it is the oldest.
         (vec![0x11, 0x01, 0, 0], 1, WcStatus::RemoteAccess, WcOp::Send),
         (vec![0x00, 0x00, 0, 0], 1, WcStatus::RemoteOperation, WcOp::Send),
     ];

@@ -100,7 +100,7 @@ fn what_needs_an_answer_is_flushed_and_all_behind_it() {
     raw.end.qp.borrow_mut().disconnect();
     let opcodes: Vec<u8> = raw.back().iter().map(|ulpdu| ulpdu[1]).collect();
     assert_eq!(opcodes, [octets::READ_REQUEST, octets::SEND, octets::READ_REQUEST, octets::SEND]);
-    // Nothing succeeds any more behind a request that did not, though 2 and 4 were sent.
+    // No request succeeds behind one that did not, though 2 and 4 were sent.
     let reads = [1, 3, 5].map(|wr_id| flushed(wr_id, WcOp::Read));
     let sends = [2, 4, 6].map(|wr_id| flushed(wr_id, WcOp::Send));
     assert_eq!(

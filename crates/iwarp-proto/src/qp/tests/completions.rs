@@ -107,7 +107,7 @@ fn a_local_error_has_one_completion_that_says_why_and_flushes_the_rest() {
     }
 }
 
-/// Two ends whose streams take nothing: what was received completes all the same.
+/// Two ends whose streams take nothing: received messages complete nevertheless.
 #[test]
 fn a_completion_received_is_never_held_back_by_transmission_that_waits() {
     let mut pair = Pair::new();

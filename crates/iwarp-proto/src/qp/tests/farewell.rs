@@ -23,7 +23,7 @@ fn farewell(received: u64) -> Vec<u8> {
     tagged(octets::WRITE, true, FAREWELL_STAG, received, &[])
 }
 
-/// An end like InfiniBand's, whose peer has said the same of itself.
+/// An end whose requests end as over InfiniBand: they outlive the peer.
 fn outliving() -> Config {
     Config { acknowledge: true, outlive: Some(SECOND), extensions: Extensions::Ask, ..config() }
 }
@@ -276,7 +276,7 @@ fn the_transport_is_not_asked_about_one_of_our_kind_nor_where_a_stranger_breaks_
     half.end.receive(3, &[local(0, 8)]);
     half.send(&untagged(octets::SEND, false, 0, 0, 2, 0, b"ab"));
     assert!(!asks(&mut half, &[]));
-    // Where completions say nothing of the peer, and where nothing outlives it.
+    // Not if completions say nothing of the peer, nor if nothing outlives it.
     let plain = Config { acknowledge: false, ..outliving() };
     assert!(!asks(&mut of_a_stranger(plain), &[]));
     let brief = Config { outlive: None, ..outliving() };
@@ -329,7 +329,7 @@ fn a_peer_that_breaks_off_has_not_left_and_nothing_outlives_it() {
     raw.send(&untagged(octets::SEND, false, 0, 0, 1, 0, b"ab"));
     raw.end.eof();
     assert!(matches!(raw.end.events()[0], Event::Fault(crate::qp::Fault::BadClose)));
-    // One of our kind says its farewell, whoever ends it, unless it crashes.
+    // A peer of our kind always says its farewell, unless it crashes.
     let mut raw = known(outliving());
     raw.end.receive(1, &[]);
     raw.end.eof();

@@ -256,7 +256,7 @@ fn corner_10_a_length_beyond_what_markers_reach_over_is_a_framing_error() {
     }
 }
 
-/// Faults are told to the program whatever they are.
+/// Every fault is told to the program.
 /// Covers: RDMAP-5040-7.1-01, DDP-5041-6.2.2-01
 #[test]
 fn no_frame_of_a_peer_goes_wrong_in_silence() {

@@ -73,7 +73,7 @@ fn a_receive_whose_memory_is_gone_says_so_and_the_rest_is_flushed() {
     }
 }
 
-/// Nothing of the message goes out but what was built of it before.
+/// Only what was built of the message before goes out.
 ///
 /// Covers: RDMAP-5040-7.1-01
 #[test]
@@ -99,7 +99,7 @@ fn a_request_whose_source_is_gone_says_so_and_the_rest_is_flushed() {
     }
 }
 
-/// With CRC off long payloads lie in the program's memory until the stream takes them. Where they go
+/// With CRC off long payloads lie in the program's memory until the stream takes them. If they go
 /// away in between, their header may be taken already: the stream is reset.
 #[test]
 fn a_source_that_goes_when_its_header_was_built_ends_its_own_request() {

@@ -407,7 +407,7 @@ fn ends_whose_programs_see_different_devices_learn_of_it_where_both_say_what_the
         let mut raw = Raw::initiator(Config { tells, ..asking() }, |_| {});
         assert_eq!(raw.back(), [hello(15 | u64::from(tells.bits()))]);
         raw.send(&hello(15 | u64::from(said.bits())));
-        // It is said once, whatever follows.
+        // The event comes once, even if the hello frame comes again.
         raw.send(&hello(15 | u64::from(said.bits())));
         let expected = if differ { &[Event::OtherDevice][..] } else { &[] };
         assert_eq!(raw.end.events(), expected, "{tells:?}, {said:?}");

@@ -73,7 +73,7 @@ fn a_zero_length_send_invalidates_too() {
 #[test]
 fn corner_55_an_stag_that_cannot_be_invalidated_ends_the_stream() {
     type Change = fn(&mut Region);
-    // Nobody's, or another's.
+    // Codes for an STag that is not valid, and for another's.
     let (unknown, foreign) = ([0x02, 0x09], [0x01, 0x09]);
     let cases: [(u32, Change, [u8; 2]); 5] = [
         (0, |_| {}, unknown),

@@ -167,7 +167,7 @@ fn a_disconnected_end_answers_for_no_message_that_it_never_received() {
     let back = raw.back();
     assert_eq!((back.len(), word(&back[0], 2)), (1, 0x5151_0001));
     assert_eq!(raw.end.disposition(), Disposition::Finish);
-    // Where none may be answered, the stream ends at once.
+    // If none may be answered, the stream ends at once.
     let mut raw = self::raw(parking());
     raw.send(&send(1, b"parked"));
     raw.send(&read_request(1, 0, 0, 0));

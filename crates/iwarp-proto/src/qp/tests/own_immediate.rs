@@ -129,7 +129,7 @@ fn an_end_that_has_not_told_of_sends_with_immediate_takes_them_for_unknown_opcod
             assert_eq!(raw.refuse(&ulpdu), quoting([0x02, 0x06], 18, &ulpdu[..18], &[]));
         }
     }
-    // A number that nobody has given away stays unknown to all.
+    // An opcode that is not assigned stays unknown to all.
     let mut raw = known(15);
     let ulpdu = untagged(0x4e, true, 0, 0, 1, 0, &[]);
     assert_eq!(raw.refuse(&ulpdu), quoting([0x02, 0x06], 18, &ulpdu[..18], &[]));
@@ -157,8 +157,8 @@ fn product<A: Copy, B: Copy, C: Copy>(a: &[A], b: &[B], c: &[C]) -> Vec<(A, B, C
 
 proptest! {
     /// An opcode counts where both ends have it: those of RFC 5040 always, those of RFC 7306 unless
-    /// this end refuses them, our own when the hello frame of whoever sends it has the bit, which
-    /// is looked at where this end asks. Others are unexpected before their queue is looked at.
+    /// this end refuses them, our own if the sender's hello frame has the bit and this end asks.
+    /// Others are unexpected before their queue is looked at.
     ///
     /// Covers: RDMAP-5040-7.2-02, RDMAP-5040-7.2-07, EXT-7306-8.2-02
     #[test]
@@ -201,7 +201,7 @@ proptest! {
         match queue {
             None => prop_assert_eq!(code, Some((0, 2, 0x06))),
             Some(queue) if queue != qn => prop_assert_eq!(code, Some((1, 2, 0x01))),
-            // Nobody has asked for this answer.
+            // No request asked for this answer.
             Some(3) => prop_assert_eq!(code, Some((0, 2, 0x06))),
             Some(_) => prop_assert_ne!(code, Some((0, 2, 0x06))),
         }

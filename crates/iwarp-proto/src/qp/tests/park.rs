@@ -209,7 +209,7 @@ fn a_full_park_holds_the_stream_up_until_there_is_a_receive() {
         assert_eq!(raw.end.parked(), (true, false));
         raw.send(&send(5, &[5]));
         assert_eq!(raw.end.parked(), (true, true));
-        // The octets behind it stay where they are, whatever they are.
+        // Any octets behind it stay where they are.
         let write = raw.fpdu(&tagged(octets::WRITE, true, OPEN, OPEN_BASE, b"later"));
         raw.end.arrive(&write);
         assert_eq!(raw.end.inbox.len(), write.len());
@@ -247,7 +247,7 @@ fn a_message_that_waits_longer_than_the_peer_would_repeat_it_ends_the_stream() {
         assert_eq!(qp.borrow().state(), QpState::Rts);
         qp.borrow_mut().handle_timeout(at(end));
         assert_eq!((qp.borrow().state(), qp.borrow().poll_timeout()), (QpState::Err, None));
-        // The first is quoted, whatever came behind it.
+        // The first is quoted, even if others came behind it.
         assert_eq!(raw.terminate(), quoting([0x12, 0x02], 21, &send(1, &[]), &[]));
         // The rest is read and dropped.
         raw.end.arrive(b"anything");
@@ -632,7 +632,7 @@ proptest! {
 const DONE: &[u8] = b"delivered";
 
 /// Every receive that completed got the message of its number, and every message that the sender
-/// takes for received has been. How many more those are.
+/// takes for received has been. Returns how many of the latter are new.
 fn check(
     pair: &Pair,
     expected: &mut [(WcOp, u32, Vec<u8>)],

@@ -99,7 +99,7 @@ proptest! {
             let mut fpdus: Vec<Vec<u8>> = ulpdus.iter().map(|ulpdu| raw.fpdu(ulpdu)).collect();
             if let Mishap::Damaged(at, bit) = &mishap && !fpdus.is_empty() {
                 let fpdu = at.get_mut(&mut fpdus);
-                // Behind the length, without which nobody knows where the CRC is.
+                // Behind the length, without which the CRC cannot be found.
                 let at = 6 + at.index(fpdu.len() - 6);
                 fpdu[at] ^= 1 << bit;
             }

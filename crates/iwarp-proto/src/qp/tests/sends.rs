@@ -211,7 +211,7 @@ fn corner_36_a_segment_within_the_buffer_is_placed_though_not_the_next_expected(
     assert_eq!(&raw.end.host.octets(LOCAL)[..12], b"abcdefghijkl");
 }
 
-/// Nobody counts what of a message has come: its last segment ends it.
+/// The octets of a message are not counted as they come: its last segment ends it.
 ///
 /// Covers: DDP-5041-5.2-11, DDP-5041-5.3-04
 #[test]
@@ -262,7 +262,7 @@ fn a_message_of_four_gibibytes_and_more_does_not_wrap_its_length() {
 fn corner_37_the_sink_need_not_compare_the_segments_of_a_message() {
     let mut raw = Raw::new();
     raw.end.receive(1, &[local(0, 8)]);
-    // The Invalidate STag of a plain Send means nothing, whatever each segment has there.
+    // The Invalidate STag of a plain Send means nothing, and may differ between segments.
     raw.send(&untagged(octets::SEND, false, 0xdead_be01, 0, 1, 0, b"abcd"));
     raw.send(&untagged(octets::SEND, true, 0x1234_5678, 0, 1, 4, b"efgh"));
     assert_eq!(raw.end.completions(), [received(1, 8)]);

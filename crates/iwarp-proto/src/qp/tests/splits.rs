@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! However the stream is cut on its way, and whatever of CRC and markers is on: the same octets
-//! end in the same memory, with the same events and the same answer.
+//! A stream may be cut anywhere on its way, with or without CRC and markers: the same octets end in
+//! the same memory, with the same events and answer.
 
 use proptest::prelude::*;
 
@@ -104,7 +104,7 @@ impl Script {
     }
 }
 
-/// An end in its first state, the same each time, and the ULPDUs of a script for it.
+/// An end in its first state, equal each time, and the ULPDUs of a script for it.
 pub(super) fn stage(steps: &[Step], crc: bool, markers: bool) -> (Raw, Vec<Vec<u8>>) {
     let mut raw = Raw::with(config(), Role::Initiator, |terms| {
         (terms.crc, terms.receive_markers) = (crc, markers);
@@ -253,7 +253,7 @@ proptest! {
         }
     }
 
-    /// Whatever is cut off, changed or made up: the end stays whole, and what it was given to do
+    /// Octets may be cut off or changed: the end stays whole, and each work request posted to it
     /// ends exactly once.
     #[test]
     fn no_stream_of_a_peer_does_harm(

@@ -54,7 +54,7 @@ fn what_may_be_posted_depends_on_the_state() {
             );
             assert_eq!(qp.outstanding(), (0, 0));
         } else {
-            // Nothing is processed without a stream.
+            // No request is processed without a stream.
             assert!(events.iter().all(|event| *event == Event::SendQueueDrained), "{state:?}");
             assert!(!qp.wants_transmit());
             assert_eq!(qp.outstanding(), (usize::from(sends), usize::from(receives)));
@@ -190,7 +190,7 @@ fn a_drained_send_queue_finishes_what_was_started_and_starts_nothing() {
     let events = raw.end.events();
     assert_eq!(events.len(), 3);
     assert_eq!(events[2], Event::SendQueueDrained, "behind the completions");
-    // Said once, whatever is posted and taken meanwhile.
+    // Said once, though more is posted and taken meanwhile.
     raw.end.post(5, SEND, &[]);
     raw.send(&octets::read_request(2, 0, 0, 0));
     assert_eq!((raw.back().len(), raw.end.events()), (1, vec![]));

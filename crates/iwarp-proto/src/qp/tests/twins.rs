@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! The short ways ([`crate::qp::short`]) and the way of any message are twins: the same requests
-//! make the same octets, events and accesses to memory, whatever stands around them.
+//! make the same octets, events and accesses to memory in any context.
 
 use proptest::prelude::*;
 

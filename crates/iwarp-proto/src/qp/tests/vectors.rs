@@ -146,7 +146,7 @@ fn requests_are_answered_as_recorded() {
         raw.end.arrive(&recorded("write_stag01020304_to1122334455667788_16B", markers));
         assert_eq!(raw.end.take_all(), recorded("term_ddp_base_bounds_1_1_01", markers));
 
-        // An RTR Read whatever it names.
+        // An RTR Read may name anything.
         let mut raw = ends(Role::Responder, markers, |_| {});
         raw.end.arrive(&recorded("readreq_zero_len_rtr", markers));
         assert_eq!(raw.end.events(), [Event::FirstHeard]);

@@ -191,7 +191,7 @@ fn a_queue_pair_may_grant_less_than_the_memory_does() {
             assert_eq!(refused, granted != needed, "{granted:?} for {needed:?}");
             assert_eq!(raw.end.state() == QpState::Err, refused);
         }
-        // One that touches no memory is nobody's business.
+        // One that touches no memory needs no right.
         let mut raw = Raw::new();
         raw.end.qp.borrow_mut().set_remote_access(Access::LOCAL_READ);
         raw.send(&tagged(octets::WRITE, true, OPEN, OPEN_BASE, &[]));

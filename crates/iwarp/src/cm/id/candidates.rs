@@ -15,7 +15,7 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// Those of making a thread that asks the resolver; `ENODEV` in a forked child.
+    /// When the thread that asks the resolver cannot be made; `ENODEV` in a forked child.
     pub(crate) fn resolve(&self, peer: Addresses) -> io::Result<()> {
         let id = self.core.check()?.downgrade();
         peer.look_up(move |found| {

@@ -17,9 +17,9 @@ use crate::cm::{EventChannel, EventKind};
 use crate::verbs::QueuePair;
 
 impl Id {
-    /// Makes an id for a datagram service, to offer it or to ask for it. What [`Self::listen`] and
-    /// [`Self::resolve_addr`] say of connections holds for it as well; ports of datagram services
-    /// are a space of their own.
+    /// Makes an id for a datagram service, to offer it or to ask for it. [`Self::listen`] and
+    /// [`Self::resolve_addr`] apply to it as to connections; ports of datagram services are a space
+    /// of their own.
     ///
     /// # Errors
     ///
@@ -149,7 +149,7 @@ impl IdCore {
         asks
     }
 
-    /// Takes the peer's question to answer it. Whatever comes of it, that can be done once.
+    /// Takes the peer's question to answer it: once only, even if that fails.
     pub(super) fn take_inquiry(&self, phase: Phase) -> io::Result<Inquiry> {
         let mut state = self.state.lock();
         match std::mem::replace(&mut state.phase, phase) {

@@ -33,8 +33,8 @@ impl Id {
         self.connect_first(params)
     }
 
-    /// Whether its connection is RoCE v2's: always ([`Options::wire`](crate::Options::wire)), or as
-    /// the peer has asked for one.
+    /// True if its connection is RoCE v2's: always ([`Options::wire`](crate::Options::wire)), or
+    /// because either end has asked for one.
     pub fn speaks_roce(&self) -> bool {
         self.core.alive().is_some_and(|core| core.speaks_roce() || core.exchange().is_some())
     }
@@ -158,8 +158,8 @@ impl IdCore {
         })
     }
 
-    /// The peer takes no stream. Where it may be another that speaks RoCE v2 alone it is asked
-    /// for that, if it answers soon; false where it is not.
+    /// The peer takes no stream. If this end may speak RoCE v2, asks the peer for that, but gives
+    /// up unless it answers soon; false if it may not.
     pub(crate) fn ask_for_packets(
         self: &Arc<Self>,
         endpoint: Option<&Arc<Endpoint>>,
@@ -184,7 +184,7 @@ impl IdCore {
         self.start(number, params, true).is_ok()
     }
 
-    /// Nothing comes of it: the id may try again if it has asked.
+    /// The connection was not made: the id may try again if it has asked.
     pub(crate) fn exchange_failed(&self, exchange: &Arc<Exchange>, active: bool) {
         let mut state = self.state.lock();
         if matches!(&state.phase, Phase::Exchanging(own) if Arc::ptr_eq(own, exchange)) {

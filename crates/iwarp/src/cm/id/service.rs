@@ -21,7 +21,7 @@ impl IdCore {
         self.kind.space
     }
 
-    /// Whether it is for a datagram service, not for connections.
+    /// True if it is for a datagram service, not for connections.
     pub(crate) const fn has_datagrams(&self) -> bool {
         self.kind.datagrams
     }
@@ -30,8 +30,8 @@ impl IdCore {
         self.mux.connection_manager(&self.engine)
     }
 
-    /// Whether its ports are those of a port space of the connection manager's, as on a RoCE card,
-    /// and not TCP's: no stream is made or taken.
+    /// True if its ports are of a port space of the connection manager's, as on a RoCE card, and
+    /// not TCP's: no stream is made or taken.
     pub(super) fn has_own_ports(&self) -> bool {
         self.kind.datagrams || self.speaks_roce()
     }
@@ -58,7 +58,7 @@ impl IdCore {
         Ok(())
     }
 
-    /// Whether an address is this host's.
+    /// True if an address is this host's.
     fn is_own(&self, ip: IpAddr) -> bool {
         self.network().source_for(SocketAddr::new(ip, 0)).is_ok_and(|source| source == ip)
     }

@@ -127,7 +127,7 @@ impl World {
         };
         if port == Port::Woken {
             world.list.add(STREAM).unwrap();
-            // Nothing has come yet.
+            // No octets have come yet.
             world.drive(false);
             let mut outside = world.outside.lock();
             (outside.armed, outside.fired) = (true, false);

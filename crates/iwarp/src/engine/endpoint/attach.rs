@@ -60,8 +60,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Has a queue pair of the type UD get the packets to a multicast group, too. Once more changes
-    /// nothing.
+    /// Has a queue pair of the type UD get the packets to a multicast group, too. A repetition
+    /// changes nothing.
     pub(crate) fn attach_multicast(self: &Arc<Self>, group: IpAddr) -> io::Result<()> {
         let invalid = || io::Error::from(io::ErrorKind::InvalidInput);
         let mux = self.packets.as_ref().ok_or_else(invalid)?;
@@ -91,7 +91,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Whether the program allows itself Reads and Atomics.
+    /// Sets the program's own permission to use Reads and Atomics.
     pub(crate) fn set_reads(&self, allowed: bool) {
         self.core.lock().reads = allowed;
     }

@@ -12,7 +12,7 @@ use crate::engine::ended::Ended;
 use crate::engine::live::Connection;
 use crate::engine::mover::StreamMover;
 
-/// Why a connection ends.
+/// The reason for which a connection ends.
 const DISCONNECTED: &str = "this end disconnected";
 
 impl Connection for Endpoint {
@@ -108,7 +108,7 @@ impl Endpoint {
         self.end_by(|core| core.link.is_none(), "no connection could be had", AnyCore::unreachable);
     }
 
-    /// The connection has turned out to lead to somebody else than the program expects.
+    /// The connection has turned out to lead to another peer than the program expects.
     pub(crate) fn mistaken(self: &Arc<Self>) {
         let why = "the peer expects another packet number of this end";
         self.end_by(|_| true, why, AnyCore::timed_out);
@@ -152,7 +152,8 @@ impl Endpoint {
         self.core.lock().program.gone = true;
     }
 
-    /// Retires the queue pair and ends its connection. What it was told is sent goes out still.
+    /// Retires the queue pair and ends its connection. Sends that it was told have completed still
+    /// go out.
     pub(crate) fn abandon(self: &Arc<Self>) {
         self.retire();
         self.disconnect();

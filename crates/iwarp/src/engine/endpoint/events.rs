@@ -164,7 +164,7 @@ impl Endpoint {
     }
 }
 
-/// Whether a work request says why the queue pair ended.
+/// True if a work request says why the queue pair ended.
 #[inline]
 const fn tells_why<T, F>(event: &Event<T, F>) -> bool {
     match event {

@@ -2,6 +2,11 @@
 
 //! One core takes another's place, as long as nothing has been sent: a queue pair whose program says
 //! whom it talks to only later begins with iWARP's, and may go on with RoCE's.
+//!
+//! A queue pair that may speak either protocol begins with iWARP's core and holds the parts for building
+//! RoCE's (`Alternative`). The peer's number, its TCP connection or its first packet decides, and the
+//! requests posted until then move from one core to the other (`Qp::hand_over`). Once the queue pair has
+//! sent anything, its protocol is fixed until a reset.
 
 use std::io;
 use std::sync::Arc;
@@ -76,7 +81,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Tells `observer` how the connection fares that packets are going to make.
+    /// Tells `observer` how a connection over packets fares, which is about to begin.
     pub(crate) fn observe(&self, observer: Arc<dyn Observer>) {
         let before = self.core.lock().program.observer.replace(observer);
         // Without the lock: it may be the last to know of an id.
@@ -99,7 +104,7 @@ impl Endpoint {
         self.core.lock().program.ends(|| why.to_owned());
     }
 
-    /// Whether it speaks RoCE v2, or may.
+    /// True if it speaks RoCE v2, or may.
     pub(crate) fn may_use_datagrams(&self) -> bool {
         let locked = self.core.lock();
         locked.core.is_datagram() || locked.alternative.is_some()

@@ -18,7 +18,7 @@ use crate::engine::sync::Ordering;
 /// Is told, once, that the peer of a queue pair speaks RoCE v2. Called without the queue pair's
 /// lock.
 pub(crate) trait Ear: Send + Sync {
-    /// The peer has said so.
+    /// The peer has sent a packet of RoCE v2.
     fn heard_roce(&self);
 }
 
@@ -86,12 +86,12 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Whether there are packets to be sent.
+    /// True if there are packets to be sent.
     pub(crate) fn wants_packets(&self) -> bool {
         self.with(|core| core.wanted()) != Wanted::Nothing
     }
 
-    /// Builds packets. Whether there are more.
+    /// Builds packets. True if there are more.
     pub(crate) fn fill(&self, burst: &mut Burst) -> bool {
         let mut locked = self.core.lock();
         // Not before: a thread may wait for the lock, or for a CPU, longer than for an answer.
@@ -124,7 +124,7 @@ impl Endpoint {
         more
     }
 
-    /// Takes packets for the queue pair's number: the first, and those that `more` brings. Whether
+    /// Takes packets for the queue pair's number: the first, and those that `more` brings. True if
     /// there are packets to be sent then.
     pub(crate) fn take_packets<'a>(
         &self,

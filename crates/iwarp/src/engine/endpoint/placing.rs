@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Whether bytes are being placed at this moment: then a stream that another thread ends flushes its
+//! The mark that bytes are being placed: a stream that another thread ends meanwhile flushes its
 //! work requests only afterwards.
 
 use crate::engine::sync::{AtomicU8, Ordering};
@@ -8,7 +8,7 @@ use crate::engine::sync::{AtomicU8, Ordering};
 const IDLE: u8 = 0;
 /// The receiver takes bytes apart, and may be placing some.
 const PLACING: u8 = 1;
-/// So it does, and events were withheld, which it hands on.
+/// It does, and hands on afterwards the events that were withheld.
 const WITHHELD: u8 = 2;
 
 /// See the [module](self).

@@ -46,8 +46,8 @@ impl Locked {
         PostError::QueueFull
     }
 
-    /// Whether a Read or Atomic can ever be under way, as far as is known. In the error state it is
-    /// flushed like anything else.
+    /// True if a Read or Atomic can ever be under way, as far as is known. In the error state it is
+    /// flushed like any other request.
     fn may_read(&self) -> bool {
         let agreed = match &self.core {
             AnyCore::Iwarp(core) => !core.is_connected() || core.read_depths().0 > 0,
@@ -68,7 +68,7 @@ impl Locked {
     }
 }
 
-/// Other devices learn only from completions that are polled which slots are free again.
+/// Other devices learn only from polled completions that slots are free again.
 #[cold]
 fn report_unsignaled() {
     report!(
@@ -107,8 +107,8 @@ impl Endpoint {
         result
     }
 
-    /// Posts in order until one is refused, and says which; then what `also` makes of it before
-    /// others have the lock.
+    /// Posts in order until one is refused, and says which; adds the result of `also`, which is
+    /// called before others have the lock.
     fn post<R, T>(
         &self,
         requests: &[R],
@@ -173,7 +173,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether messages wait for receives.
+    /// True if messages wait for receives.
     pub(crate) fn has_parked(&self) -> bool {
         self.parks && self.with(|core| core.has_parked() || core.is_stalled())
     }

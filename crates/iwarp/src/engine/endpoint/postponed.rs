@@ -20,12 +20,12 @@ use crate::engine::sync::Ordering;
 #[derive(Default)]
 pub(super) struct Postponed {
     completions: Vec<WorkCompletion>,
-    /// Those that complete now are to wait.
+    /// Receives that complete now are to wait.
     pub(super) more: bool,
 }
 
 impl Postponed {
-    /// Whether the next one is to wait: it keeps those behind it.
+    /// True if the next one is to wait: those behind it wait as well.
     #[inline]
     pub(super) fn is_next(&self) -> bool {
         self.more || !self.completions.is_empty()
@@ -59,13 +59,13 @@ impl Shared for Receiving<'_> {
 }
 
 impl Endpoint {
-    /// Whether receives that complete now are to wait.
+    /// True if receives that complete now are to wait.
     #[inline]
     pub(super) fn is_to_postpone(&self, link: Option<&dyn StreamMover>) -> bool {
         self.recv_cq.is_asleep() || link.is_some_and(|link| link.is_writing())
     }
 
-    /// Whether some wait.
+    /// True if some wait.
     #[inline]
     pub(crate) fn postpones(&self) -> bool {
         self.postpones.load(Ordering::Relaxed)

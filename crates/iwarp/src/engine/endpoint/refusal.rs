@@ -30,7 +30,7 @@ struct Words {
     hint: Option<Cow<'static, str>>,
 }
 
-/// Why this end refused an access.
+/// The reason for which this end refused an access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Found {
     Unknown,

@@ -125,7 +125,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether programs are told of the end as by an RNIC.
+    /// True if programs are told of the end as by an RNIC.
     fn tells_as_rnic(&self, reason: Reason) -> bool {
         self.engine.options.personality == Personality::Iwarp && reason.protocol() != Protocol::Roce
     }

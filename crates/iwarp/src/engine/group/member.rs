@@ -48,8 +48,8 @@ pub(crate) trait Member: fmt::Debug + Send + Sync {
 pub(crate) struct Memberships(Mutex<Vec<(Weak<Group>, u64)>>);
 
 impl Memberships {
-    /// Joins a group, unless it is in it already. Not where `is_closed` says, under the lock under
-    /// which it leaves its groups, that it has been closed.
+    /// Joins a group, unless it is in it already or `is_closed` says that it has been closed; that
+    /// is asked under the lock under which it leaves its groups.
     pub(crate) fn join(
         &self,
         group: &Arc<Group>,
@@ -103,7 +103,7 @@ impl Memberships {
         }
     }
 
-    /// Whether callers of another group than this one look after it.
+    /// True if callers of another group than this one look after it.
     pub(super) fn is_leased_beside(&self, group: &Group) -> bool {
         let groups = self.0.lock();
         let mut others = groups.iter().filter(|(other, _)| !std::ptr::eq(other.as_ptr(), group));

@@ -50,13 +50,13 @@ impl Woken {
         &self.list
     }
 
-    /// Whether there are such streams.
+    /// True if there are such streams.
     #[inline]
     pub(super) fn is_used(&self) -> bool {
         self.count.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether a group of so many has no others.
+    /// True if a group of so many has no others.
     pub(super) fn is_all(&self, members: usize) -> bool {
         self.count.load(Ordering::Relaxed) == members
     }
@@ -103,7 +103,7 @@ impl Group {
     pub(super) fn drive_woken(&self, by: By) -> Served {
         let mut served = Served::default();
         let list = self.woken.list();
-        // Those that come meanwhile, or stay ready, have their turn with the next call.
+        // Streams that come meanwhile, or stay ready, have their turn with the next call.
         let waiting = list.len();
         let _call = (by != By::Worker && waiting > 0).then(|| self.handover.call());
         for _ in 0..waiting {

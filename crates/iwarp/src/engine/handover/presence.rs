@@ -8,7 +8,7 @@ use crate::engine::sync::{AtomicU32, Ordering};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub(crate) enum Presence {
-    /// Nothing that is known of: it may be computing.
+    /// No act that is known of: it may be computing.
     Absent,
     /// Its last poll found nothing.
     Polled,
@@ -109,7 +109,7 @@ const fn kind(word: u32) -> Presence {
 }
 
 /// A caller inside a call that moves streams. When it leaves, all is as before if it does not say
-/// otherwise. Where several threads are inside, the first to come says it.
+/// otherwise. If several threads are inside, the first to come says it.
 #[derive(Debug)]
 pub(crate) struct Call<'a> {
     word: &'a PresenceWord,

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Whether the only stream of a poll group is left out of its epoll.
+//! The mark that the only stream of a poll group is left out of its epoll.
 //!
 //! A sender within the host pays for telling the epolls that have its stream, which is for nothing
 //! while caller threads try the stream itself. So it is *silenced* while no thread needs the epoll.
+//!
+//! A thread that arms the group, blocks on it or needs its epoll restores the stream first
+//! (`PollSet::unsilence`). The stream stays silenced only while the worker merely watches and no caller
+//! sleeps.
 
 use super::Handover;
 use crate::flaw::{self, Flaw};
@@ -11,9 +15,9 @@ use crate::flaw::{self, Flaw};
 /// The part of that which a group keeps under the lock of its members, under which its epoll
 /// changes too.
 ///
-/// A thread that will need the epoll first says so to the hand-over or here, then takes the lock for
-/// [`Self::end`]; a thread that silences takes the lock, then looks at both. Whichever has the lock
-/// second sees what the other has done.
+/// A thread that will need the epoll first says so to the hand-over or here, then takes the lock
+/// for [`Self::end`]; a thread that silences takes the lock, then looks at both. The one that has
+/// the lock second sees what the other has done.
 #[derive(Debug, Default)]
 pub(crate) struct Silence {
     /// The stream is not in the epoll.

@@ -227,7 +227,7 @@ fn a_task_is_given_time_for_what_has_come() {
     let came = 10 * LEASE;
     assert_eq!(handover.worker_turn(came, Cause::Fired), Duty::Watch(came + GRACE));
     task_sleeps(&handover, came + 1);
-    // Nothing has moved for a while: the next that comes wakes the worker as well.
+    // No stream has moved for a while: the next input wakes the worker as well.
     assert_eq!(handover.worker_turn(came + GRACE, Cause::Time), Duty::Arm);
 }
 

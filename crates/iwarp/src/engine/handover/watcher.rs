@@ -38,7 +38,7 @@ pub(super) enum Advice {
     Watch(u64),
     /// A caller is blocked on it and nothing moves: leave it to that caller.
     Park,
-    /// Nothing moves any more: come when something does.
+    /// Streams move no more: come when one does.
     Arm,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Watcher {
     pub(super) has_timer: bool,
     /// The epoch that the last look saw.
     epoch: u32,
-    /// Looks in a row that found the caller in the same call.
+    /// Looks in a row that found the caller in one call.
     in_same_call: u32,
     /// The call after which a caller that polled in a loop was waited for.
     waited_for: Option<u32>,
@@ -123,9 +123,9 @@ impl Watcher {
         Advice::Watch(now + if sleeps { self.look_seldom() } else { WATCH })
     }
 
-    /// A task's thread mostly gets the CPU of the thread that wakes it, and keeps it. Where this very
-    /// look has another CPU awake at that moment it gets that one, and each message wakes the other's
-    /// CPU from then on.
+    /// A task's thread mostly gets the CPU of the thread that wakes it, and keeps it. If this very
+    /// look has another CPU awake at that moment it gets that one, and each message wakes the
+    /// other's CPU from then on.
     fn look_seldom(&mut self) -> u64 {
         let watch = self.watch;
         self.watch = (watch * 2).min(LONG_WATCH);
@@ -145,8 +145,8 @@ impl Watcher {
         }
     }
 
-    /// Whether to keep waiting for the thread inside a library call: a new call began since the last
-    /// look, or fewer than [`FEW`] looks found the same one.
+    /// True if the thread inside a library call is waited for still: a new call began since the
+    /// last look, or fewer than [`FEW`] looks found this one.
     const fn is_trusted(&mut self, came: bool) -> bool {
         let looks = if came { 0 } else { self.in_same_call };
         self.in_same_call = looks + 1;
@@ -163,7 +163,7 @@ impl Watcher {
         }
     }
 
-    /// The lease of one poll gets longer. How long it was.
+    /// Makes the lease of one poll longer. Returns its former length.
     fn lengthen(&mut self) -> u64 {
         let span = self.span;
         self.span = (span * 2).min(LEASE);

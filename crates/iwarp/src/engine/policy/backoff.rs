@@ -2,20 +2,22 @@
 
 //! The time that a program that polls an empty queue keeps its CPU.
 //!
-//! Its peer may need that CPU: then every poll that finds nothing is better a yield. How long a
-//! yield takes tells whether another thread wanted the CPU. Where several yields in a row were
-//! taken up and brought nothing, or one took milliseconds, because some other program had the CPU,
-//! the caller had better sleep for a moment: a thread that sleeps gets the CPU back as soon as
+//! Its peer may need that CPU: then every poll that finds nothing is better a yield. The length of
+//! a yield tells whether another thread wanted the CPU. If several yields in a row were taken up
+//! and brought nothing, or one took milliseconds, because some other program had the CPU, the
+//! caller had better sleep for a moment: a thread that sleeps gets the CPU back as soon as
 //! something has come.
 //!
 //! Kept by the driver of a poll group, which each such poll becomes.
+//!
+//! A poll that is about to yield first lends a hand to other groups: see `Group::lend_a_hand`.
 
 use std::time::Duration;
 
 use super::Behaviours;
 use super::table::{HABIT, LEASE, LOOP, PAUSE, PENALTY, TAKEN};
 
-/// A yield that takes less was taken up by no other thread, whatever the shortest was.
+/// A yield that takes less was taken up by no other thread, even if the shortest was far shorter.
 const UNTAKEN: u64 = LEASE / 250;
 /// A yield that takes more was taken up by a thread that is not answering.
 const LONG: u64 = LEASE;
@@ -122,7 +124,7 @@ impl Backoff {
         Rest::Sleep(Duration::from_nanos(PAUSE) * (1 << self.overslept))
     }
 
-    /// It has slept. Whether something came.
+    /// It has slept, and something came or not.
     pub(crate) fn has_slept(&mut self, came: bool) {
         self.overslept = if came { 0 } else { (self.overslept + 1).min(DOUBLINGS) };
     }
@@ -155,7 +157,7 @@ impl Backoff {
     }
 
     /// The last input came by that CPU: a peer on this host runs there, and then its thread has no
-    /// need of the caller's. Where it is the caller's own, or nothing is known, all stays as it is.
+    /// need of the caller's. If it is the caller's own, or is not known, all stays as it is.
     pub(crate) fn input_came_by(&mut self, cpu: Option<usize>) {
         self.untaken = 0;
         if cpu.is_some() && cpu != self.cpu {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Which learned behaviours there are, to be switched off one by one.
+//! The learned behaviours, to be switched off one by one.
 
 use bitflags::bitflags;
 

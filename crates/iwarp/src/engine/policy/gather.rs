@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Which posts wait for the next ones, to go out together.
+//! Posts that wait for the next ones, to go out together.
 //!
 //! A message that goes out alone costs a system call, a wake-up of the peer, and a short burst on
 //! the stream. A program that keeps many requests under way posts several in quick succession
 //! between two polls of its completion queue: the first goes out at once, the others together, with
-//! the poll or when they are many. Where a program did not poll, so that the worker had to find
-//! what waited, it is not done again for a long time.
+//! the poll or when they are many. If a program did not poll, so that the worker had to find what
+//! waited, it is not done again for a long time.
+//!
+//! A stream whose posts are gathered is marked as full and its poll group as writable, so the next
+//! driver of the group sends. A list of requests always goes out together. While a socket is full, posts
+//! gather in any case.
 
 use super::penalty::Penalty;
 use super::table::{BATCH, HABIT, QUICK};
@@ -49,7 +53,7 @@ impl Gather {
         }
     }
 
-    /// Requests are posted after so many polls. Where they wait, since when.
+    /// Requests are posted after so many polls. Returns the time since which they wait, if they do.
     #[inline]
     pub(super) fn posted(
         &mut self,
@@ -77,7 +81,7 @@ impl Gather {
         self.posts += 1;
         self.octets = self.octets.saturating_add(octets());
         if self.posts >= self.limit || self.octets >= self.room {
-            // They are sent in this post, which takes its time: the next may be quick all the same.
+            // They are sent in this post, which takes its time: the next may still be quick.
             self.last = now.saturating_add(self.octets as u64 / OCTETS_PER_NANOSECOND);
             self.begin();
             return None;
@@ -111,7 +115,7 @@ mod tests {
 
     const ROOM: usize = 256 << 10;
 
-    /// Posts something at this time; whether it waits.
+    /// Posts something at this time; true if it waits.
     fn posts(gather: &mut Gather, now: u64, polls: u32, octets: usize) -> bool {
         gather.posted(polls, || octets, || now).is_some()
     }

@@ -54,8 +54,8 @@ pub(crate) struct Habits {
 }
 
 impl Habits {
-    /// Nothing is known. For a send queue of that depth, and a stream that takes so many bytes at a
-    /// time.
+    /// No habits are known. For a send queue of that depth, and a stream that takes so many bytes
+    /// at a time.
     pub(crate) fn new(depth: usize, room: usize, without: Behaviours) -> Self {
         Self {
             awaiting: Awaiting::new(),
@@ -104,8 +104,8 @@ impl Habits {
         self.awaiting.awaited(came);
     }
 
-    /// The peer is to be told what was received, after so many polls in vain. Whether that waits for
-    /// the program's next message.
+    /// The peer is to be told what was received, after so many polls in vain. True if that waits
+    /// for the program's next message.
     pub(crate) fn may_wait_for_company(&mut self, polls_in_vain: u32) -> bool {
         !self.without.contains(Behaviours::PIGGYBACK) && self.piggyback.is_to_wait(polls_in_vain)
     }
@@ -151,7 +151,7 @@ mod tests {
     }
 
     impl Program {
-        /// Posts twice after each of some polls. What the last post is advised.
+        /// Posts twice after each of some polls. Returns the advice to the last post.
         fn stream(mut self, habits: &mut Habits) -> Advice {
             let mut last = Advice::Send;
             for poll in 0..10 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! For how long what turned out badly is not done again.
+//! The number of times that a thing which turned out badly is left out.
 
 use super::table::PENALTY;
 
@@ -18,7 +18,7 @@ impl Penalty {
         Self { left: 0, next: PENALTY }
     }
 
-    /// It could be done now. Whether it is left out, which counts.
+    /// It could be done now. True if it is left out, which counts.
     pub(super) const fn applies(&mut self) -> bool {
         let applies = self.left > 0;
         self.left = self.left.saturating_sub(1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Which acknowledgements wait for the program's next message.
+//! Acknowledgements that wait for the program's next message.
 //!
 //! A peer of our kind may ask, behind each of its messages, whether it was received. The answer by
 //! itself costs a system call here, and one there. A program that answers each message by one of
@@ -19,7 +19,7 @@ pub(super) struct Piggyback {
     since: u32,
     due: bool,
     waits: bool,
-    /// Those in a row that were followed by a post.
+    /// Acknowledgements in a row that were followed by a post.
     score: u32,
     /// Acknowledgements go out at once after the worker had to send one.
     penalty: Penalty,
@@ -30,7 +30,7 @@ impl Piggyback {
         Self { since: 0, due: false, waits: false, score: 0, penalty: Penalty::new() }
     }
 
-    /// The peer is to be told what was received, after so many polls in vain. Whether that waits.
+    /// The peer is to be told what was received, after so many polls in vain. True if that waits.
     pub(super) fn is_to_wait(&mut self, polls: u32) -> bool {
         self.settle();
         if self.due && self.since != polls {
@@ -53,8 +53,8 @@ impl Piggyback {
         self.score = if soon { self.score.saturating_add(1) } else { 0 };
     }
 
-    /// A message that waited before has gone out by the program's own doing, or it would have been
-    /// said.
+    /// A message that waited before has gone out by the program's own doing, as the worker reports
+    /// its own.
     fn settle(&mut self) {
         if std::mem::replace(&mut self.waits, false) {
             self.penalty.judge(false);

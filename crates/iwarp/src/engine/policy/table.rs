@@ -3,17 +3,17 @@
 //! The constants of all policies. Times are in nanoseconds. `BENCHMARKS.md` ("The benefit of each
 //! adaptation") has the measurements with each behaviour and without it.
 
-/// Rounds in a row that show the same, before it is taken for the program's habit.
+/// Rounds in a row that agree, before the program is taken to have a habit.
 pub(crate) const HABIT: u32 = 4;
 
-/// Looks in a row that are still few. Those that find a caller in the same call, presumably without
-/// a CPU, before the worker steps in: bounded, as that thread may have been killed. Those for an
+/// Looks in a row that are still few. Looks that find a caller in one call, presumably without a
+/// CPU, before the worker steps in: bounded, as that thread may have been killed. Looks for an
 /// answer, before the CPU is offered to others. Completion queues that an idle poller looks at in
 /// turn.
 pub(crate) const FEW: u32 = 16;
 
 /// Polls or looks in a row, before a program counts as one that polls all the time: its stream is
-/// silenced, its CPU may be somebody else's, a longer lease is tried for it.
+/// silenced, its CPU may be left to another, a longer lease is tried for it.
 pub(crate) const LOOP: u32 = 64;
 
 /// Times that something is left out after it turned out badly; four times as many with each time

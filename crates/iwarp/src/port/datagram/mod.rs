@@ -3,8 +3,8 @@
 //! Ports that carry packets: of many queue pairs, to and from many peers.
 //!
 //! A [`DatagramPort`] takes the trains of a [`Burst`] and hands out what has come packet by packet.
-//! It may lose packets, and hand them out twice, late and in another order. What it does not do is
-//! look into them: whether an ICRC holds is for others to find out.
+//! It may lose packets, and hand them out twice, late and in another order. It does not look into
+//! them: others find out whether an ICRC holds.
 //!
 //! ```text
 //!   both     one port of two, for IPv4 and IPv6
@@ -115,8 +115,8 @@ pub struct Findings {
     /// Packets without a UDP checksum come in.
     pub unchecked: bool,
     /// Packets leave with the addresses, the ports and the identification (0, not to be fragmented)
-    /// that their ICRCs have; `None`: that cannot be seen here. It was tried within this host: what
-    /// a card or another host does nobody sees but the peer.
+    /// that their ICRCs have; `None`: that cannot be seen here. It was tried within this host: only
+    /// the peer sees what a card or another host does.
     pub leaves_as_meant: Option<bool>,
     /// Bytes of the system's memory for what came and was not received.
     pub receive_buffer: usize,
@@ -135,13 +135,12 @@ pub trait DatagramPort: Send + Sync + Debug {
     fn numbering(&self) -> Numbering;
 
     /// Takes trains of `burst` from `place` to the one with the number `end`, and moves `place` on.
-    /// Their paths have the port of this one as their source port: it is what packets leave with. Of
-    /// a burst of another numbering
-    /// the packets whose ICRCs became wrong are lost.
+    /// Their paths have the port of this one as their source port: it is what packets leave with.
+    /// In a burst of another numbering, packets whose ICRCs became wrong are lost.
     ///
     /// # Errors
     ///
-    /// Where the port is gone. What goes wrong on the way is loss.
+    /// If the port is gone. Failures on the way are loss.
     fn send_until(&self, burst: &Burst, place: &mut Place, end: usize) -> io::Result<Sent>;
 
     /// Takes all trains of `burst` from `place` on.
@@ -170,11 +169,11 @@ pub trait DatagramPort: Send + Sync + Debug {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As for [`Self::receive`].
     fn receive_all(&self, take: &mut dyn FnMut(&mut Packets<'_>)) -> io::Result<Intake>;
 
-    /// Has packets to a multicast group come in that arrive at any interface of this host. Once more
-    /// changes nothing.
+    /// Has packets to a multicast group come in that arrive at any interface of this host. A
+    /// repetition changes nothing.
     ///
     /// # Errors
     ///
@@ -184,11 +183,11 @@ pub trait DatagramPort: Send + Sync + Debug {
     /// Takes [`Self::join`] back.
     fn leave(&self, group: IpAddr);
 
-    /// Whether something has come that was not handed out yet.
+    /// True if something has come that was not handed out yet.
     ///
     /// # Errors
     ///
-    /// Where the port is gone.
+    /// If the port is gone.
     fn has_input(&self) -> io::Result<bool>;
 
     /// The descriptors that report that something has come, and that there is room, as with
@@ -206,15 +205,15 @@ pub trait DatagramPort: Send + Sync + Debug {
     /// Its counts.
     fn counters(&self) -> DatagramCounters;
 
-    /// Packets that came since it was made, and were dropped as nobody took them out of the buffer in
-    /// time. The system counts them, so this may be a call of it.
+    /// Packets that came since it was made, and were dropped as no call took them out of the buffer
+    /// in time. The system counts them, so this may be a call of it.
     fn overruns(&self) -> u64;
 
     /// Tries what can be tried within this host, for some tenths of a second at most.
     ///
     /// # Errors
     ///
-    /// Where nothing could be tried at all.
+    /// If nothing could be tried at all.
     fn self_test(&self) -> io::Result<Findings>;
 
     /// Sends one packet, and says whether it left this host with the headers that its ICRC has. To
@@ -223,7 +222,7 @@ pub trait DatagramPort: Send + Sync + Debug {
     ///
     /// # Errors
     ///
-    /// Those of sending, as the system has them.
+    /// As for sending, in the system's own form.
     fn leaves_as_meant(&self, _: &Path, _: &[u8]) -> io::Result<Option<bool>> {
         Ok(None)
     }
@@ -259,14 +258,14 @@ pub trait DatagramNetwork: Send + Sync + Debug {
         Ok((port, Box::new(WholePort::default())))
     }
 
-    /// Whether [`Self::share`] gives a process one share at a time, which is then for all of its
+    /// True if [`Self::share`] gives a process one share at a time, which is then for all of its
     /// devices.
     fn is_of_process(&self) -> bool {
         false
     }
 
     /// A port that has joined a multicast group at the interface of `at`, an address of this host,
-    /// until it is dropped. Others may open the same: each gets a copy of every packet to the group.
+    /// until it is dropped. Others may open it too: each gets a copy of every packet to the group.
     ///
     /// # Errors
     ///

@@ -28,12 +28,12 @@ impl Outbox {
     ///
     /// # Errors
     ///
-    /// Where there is no memory for them.
+    /// If there is no memory for them.
     pub fn reserve(&mut self, trains: usize) -> Result<(), OutOfMemory> {
         self.burst.reserve(trains).map_err(|_| OutOfMemory)
     }
 
-    /// Where packets are put; `None` while the port is full and some wait for it.
+    /// The burst into which packets are put; `None` while the port is full and some wait for it.
     pub fn fill(&mut self, port: &dyn DatagramPort) -> Option<&mut Burst> {
         if self.waiting {
             return None;
@@ -44,7 +44,7 @@ impl Outbox {
         Some(&mut self.burst)
     }
 
-    /// Whether there is nothing in it.
+    /// True if it is empty.
     pub const fn is_empty(&self) -> bool {
         self.burst.is_empty()
     }
@@ -58,7 +58,7 @@ impl Outbox {
     ///
     /// # Errors
     ///
-    /// Where the port is gone; then the outbox is empty.
+    /// If the port is gone; then the outbox is empty.
     pub fn flush(&mut self, port: &dyn DatagramPort) -> io::Result<Sent> {
         let sent = port.send(&self.burst, &mut self.place);
         self.waiting = matches!(sent, Ok(Sent::Full));

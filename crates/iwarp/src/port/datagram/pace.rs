@@ -43,7 +43,7 @@ impl Pace {
         self.full_at = from.plus(self.time_for(octets as u64));
     }
 
-    /// When it holds so many bytes; what is more than it can hold, when it is full.
+    /// The time at which it holds so many bytes, or is full if they are more than it can hold.
     pub fn when(&self, octets: u64, now: Time) -> Time {
         let over = (self.missing(now) + octets.min(self.depth)).saturating_sub(self.depth);
         now.plus(self.time_for(over))
@@ -61,8 +61,8 @@ impl Pace {
         self.full_at = now.plus(self.time_for(missing));
     }
 
-    /// Takes so many bytes, or says when they will be there. What is more than the bucket holds
-    /// goes when it is full.
+    /// Takes so many bytes, or says when they will be there. Bytes beyond its depth go when it is
+    /// full.
     ///
     /// # Errors
     ///

@@ -17,7 +17,7 @@ use crate::port::share::{Listening, Mad};
 /// come to its [`DatagramPort`], and messages of the connection manager. The share lasts until this
 /// is dropped.
 ///
-/// Whoever has it calls [`Self::turn`] when the descriptor is readable or [`Self::next_timeout`] has
+/// Its owner calls [`Self::turn`] when the descriptor is readable or [`Self::next_timeout`] has
 /// passed. No call waits.
 pub trait DatagramShare: Send + Sync + Debug {
     /// The descriptors that become readable when there is something to do, as an input.
@@ -55,8 +55,8 @@ pub trait DatagramShare: Send + Sync + Debug {
     /// `ENODEV` in a forked child.
     fn comm_ids(&mut self) -> io::Result<CommIds>;
 
-    /// Asks for the requests that name a service of the connection manager. [`Self::listening`] says
-    /// how it went.
+    /// Asks for the requests that name a service of the connection manager. [`Self::listening`]
+    /// tells the outcome.
     ///
     /// # Errors
     ///

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Datagram ports within a process, and what becomes of packets on the way.
+//! Datagram ports within a process, and the fate of packets on the way.
 
 use std::collections::{HashSet, VecDeque};
 use std::io;
@@ -17,7 +17,7 @@ use crate::port::{
     Intake, Packets, Place, Readiness, Sent, Waker, WakerSlot,
 };
 
-/// The fate of packets. The same seed, and the same calls, give the same.
+/// The fate of packets. It is repeated by an equal seed and equal calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Weather {
     /// Of 65,536 packets so many are lost.
@@ -37,7 +37,7 @@ pub struct Weather {
 }
 
 impl Default for Weather {
-    /// Nothing happens, but to those who do not receive what comes.
+    /// No packets are lost or changed, except at ports that do not receive in time.
     fn default() -> Self {
         Self {
             lost: 0,
@@ -51,7 +51,7 @@ impl Default for Weather {
     }
 }
 
-/// Hosts whose datagram ports reach each other. Clones are the same network.
+/// Hosts whose datagram ports reach each other. A clone is another handle of the network.
 ///
 /// Addresses are names: nothing need be configured for them. Packets are always cut as with
 /// [`Numbering::Counted`], as far as that means anything here.
@@ -165,7 +165,7 @@ impl Host {
 #[derive(Debug)]
 struct Inbox {
     addr: SocketAddr,
-    /// Those that it has joined.
+    /// Groups that it has joined.
     groups: Mutex<HashSet<IpAddr>>,
     state: Mutex<Arrived>,
     /// Storage for those that a call takes.
@@ -186,7 +186,8 @@ struct Arrived {
 const SPARE: usize = 64;
 
 impl Inbox {
-    /// Puts a packet in front of the last `back` of those that wait. Whether it is the first.
+    /// Puts a packet in front of the last `back` of those that wait. True if it is now the only
+    /// one.
     fn put(&self, path: &Path, packet: &[u8], back: usize, buffer: usize) -> bool {
         let mut arrived = lock(&self.state);
         let arrived = &mut *arrived;
@@ -238,8 +239,8 @@ impl Fabric {
         of_65536 > 0 && self.draws.below(1 << 16) < u64::from(of_65536)
     }
 
-    /// Brings a packet to those it is for, as the weather is. Who begins to have input is put into
-    /// `woken`.
+    /// Brings a packet to the ports that it is for, as the weather is. Ports that begin to have
+    /// input are put into `woken`.
     fn carry(&mut self, path: &Path, packet: &[u8], woken: &mut Vec<Arc<Inbox>>) {
         let weather = self.weather;
         let to = SocketAddr::new(path.address.destination, path.destination_port);
@@ -349,7 +350,7 @@ impl DatagramPort for MemoryPort {
         Descriptors::none()
     }
 
-    /// Whoever was told that it is full may try again at once.
+    /// A sender that was told that it is full may try again at once.
     fn readiness(&self) -> Readiness {
         let mut ready = Readiness::ROOM;
         ready.set(Readiness::INPUT, !lock(&self.inbox.state).packets.is_empty());

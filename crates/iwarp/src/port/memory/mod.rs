@@ -4,14 +4,14 @@
 //!
 //! A [`MemoryNetwork`] connects hosts, each of which is the [`Network`] of the devices that are
 //! opened on it. Addresses are names: nothing need be configured for them. Loopback addresses are
-//! the host's own. What TCP does, these do as far as a program can tell it within one process: a
-//! port without a listener refuses, a closed port with unread bytes resets, an end that closes
-//! is heard behind what it has sent.
+//! the host's own. They do as TCP does, as far as a program can tell within one process: a port
+//! without a listener refuses, a closed port with unread bytes resets, an end that closes is heard
+//! behind what it has sent.
 //!
 //! ```text
 //!   pipe      one direction: bounded, wakes its ends
-//!   switch    hosts, and who has which address and port
-//!   datagrams ports that carry packets, and what becomes of these on the way
+//!   switch    hosts, and the owners of their addresses and ports
+//!   datagrams ports that carry packets, and their fate on the way
 //! ```
 
 mod datagrams;
@@ -41,7 +41,7 @@ const CAPACITY: usize = 256 * 1024;
 /// Bytes of a segment: what an Ethernet frame takes.
 const SEGMENT: usize = 1460;
 
-/// Hosts that reach each other. Clones are the same network.
+/// Hosts that reach each other. A clone is another handle of the network.
 #[derive(Clone, Debug)]
 pub struct MemoryNetwork {
     switch: Arc<Switch>,
@@ -87,7 +87,7 @@ impl MemoryNetwork {
         Platform { network: self.host(ip), clock: Clock::system(), datagrams: None }
     }
 
-    /// Connects `from` to whatever listens at `to` on that host.
+    /// Connects `from` to the listener at `to` on that host.
     fn connect(
         &self,
         host: IpAddr,
@@ -362,7 +362,7 @@ impl Port for MemoryPort {
 
 impl Drop for MemoryPort {
     fn drop(&mut self) {
-        // As TCP has it: who closes over unread bytes resets.
+        // As TCP has it: closing over unread bytes resets.
         let unread = self.incoming.has_octets().unwrap_or(true);
         if unread || self.resets.load(Ordering::Relaxed) {
             self.outgoing.reset();

@@ -22,9 +22,9 @@ pub(super) struct Pipe {
 #[derive(Debug, Default)]
 struct State {
     octets: VecDeque<u8>,
-    /// Nothing more is sent.
+    /// Sending has ended.
     ended: bool,
-    /// Nothing more is received.
+    /// Receiving has ended.
     unread: bool,
     reset: bool,
 }
@@ -50,17 +50,17 @@ impl Pipe {
         Self { state: Mutex::default(), capacity, reader, writer }
     }
 
-    /// Whether there is input for its reader, and room for its writer.
+    /// The readiness: input for its reader, and room for its writer.
     pub(super) fn readiness(&self) -> Readiness {
         self.lock().readiness(self.capacity)
     }
 
-    /// Its reader is woken by that.
+    /// Sets the waker of its reader.
     pub(super) fn set_reader(&self, waker: Waker) {
         self.reader.set(waker);
     }
 
-    /// Its writer is.
+    /// Sets the waker of its writer.
     pub(super) fn set_writer(&self, waker: Waker) {
         self.writer.set(waker);
     }
@@ -124,12 +124,12 @@ impl Pipe {
         Ok(!state.octets.is_empty())
     }
 
-    /// Nothing more is sent.
+    /// Ends sending.
     pub(super) fn end(&self) {
         self.change(|state| state.ended = true);
     }
 
-    /// Nothing more is received.
+    /// Ends receiving.
     pub(super) fn stop_reading(&self) {
         self.change(|state| state.unread = true);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Hosts of a network in memory, and who has which of their addresses and ports.
+//! Hosts of a network in memory, and the owners of their addresses and ports.
 
 use std::collections::HashMap;
 use std::io;
@@ -42,7 +42,7 @@ struct Entry {
     queue: Option<Arc<Queue>>,
 }
 
-/// Whether something at one of the addresses is in the way of something at the other.
+/// True if two sockets at these addresses, on one port, are in each other's way.
 fn collide(one: IpAddr, other: IpAddr) -> bool {
     one == other || one.is_unspecified() || other.is_unspecified()
 }
@@ -145,7 +145,7 @@ impl Claim {
         self.addr
     }
 
-    /// One address of the same port.
+    /// Claims one address with this port.
     pub(super) fn beside(&self, ip: IpAddr) -> Self {
         let addr = SocketAddr::new(ip, self.addr.port());
         let mut hosts = self.switch.lock();

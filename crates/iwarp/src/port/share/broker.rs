@@ -3,12 +3,12 @@
 //! The services that one of the members does for all: it hands out slots, and reads what comes for
 //! QP 1.
 //!
-//! Whoever connects may be broken: messages are bounded, no connection is waited for, one that does
-//! not read is not read either, and strangers have a second to say what they want. What a broker
-//! knows, members tell its successor again; which slots are taken, the system knows, as each
-//! member holds the place of its slot in a register. Whoever has such a place and has not come back is
-//! stopped, perhaps: what may be meant for it is not refused, so that peers go on asking. The register
-//! says roughly what services it has.
+//! A process that connects may be broken: messages are bounded, no connection is waited for, one
+//! that does not read is not read either, and strangers have a second to say what they want.
+//! Members tell the successor of a broker again what they told it; the system knows which slots are
+//! taken, as each member holds the place of its slot in a register. A member that has such a place
+//! and has not come back may be stopped: packets that may be meant for it are not refused, so that
+//! peers go on asking. The register says roughly what services it has.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -39,7 +39,7 @@ const PIECES: usize = 8;
 
 /// Connections that have not said yet what they want.
 const STRANGERS: usize = 16;
-/// Time for that.
+/// Time that strangers have for that.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Members that stay connected although they need no broker, so that there is one of them at once
 /// when it ends. Others come when they do: there may be more members than a process may have
@@ -51,8 +51,7 @@ const SERVICES: usize = 1024;
 pub(super) const BACKLOG: u16 = 64;
 /// Packets that wait for the program of the broker's own process.
 pub(super) const INBOX: usize = 256;
-/// Time that members of an earlier broker have to come back before what they serve counts as
-/// nobody's.
+/// Time that members of an earlier broker have to come back before their services count as free.
 const GRACE: Duration = Duration::from_millis(500);
 /// The time that no connection is accepted when descriptors are short.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -107,8 +106,8 @@ struct Connection {
     slot: Option<u16>,
     since: Duration,
     services: usize,
-    /// A request that it made and has to wait for, and an answer that it has not taken. Nothing
-    /// more is read of it meanwhile.
+    /// A request that it made and has to wait for, and an answer that it has not taken. It is not
+    /// read meanwhile.
     held: Option<Request>,
     unsent: Option<Vec<u8>>,
 }
@@ -117,7 +116,7 @@ struct Connection {
 struct Gone;
 
 impl Broker {
-    /// Serves whoever comes to the home's listener.
+    /// Serves all that connect to the home's listener.
     pub(super) fn new(
         home: &Home,
         inheritance: Inheritance,
@@ -137,7 +136,7 @@ impl Broker {
         home.listener.listen(BACKLOG)?;
         let mut free: VecDeque<u16> =
             (1..home.vault.slots()).filter(|slot| *slot != home.slot).collect();
-        // Not always the same one first: what was sent to its last owner may still be on its way.
+        // Begins with a random slot: packets for the last owner may still be on their way.
         let turn = getrandom::u32().unwrap_or(0) as usize % free.len().max(1);
         free.rotate_left(turn);
         Ok(Self {
@@ -156,7 +155,7 @@ impl Broker {
         })
     }
 
-    /// Which of the group's brokers it is.
+    /// Its number among the group's brokers.
     pub(super) fn generation(&self) -> u64 {
         self.generation
     }
@@ -367,7 +366,7 @@ impl Broker {
         broken.into_iter().for_each(|key| self.close(key, epoll));
     }
 
-    /// Whose a message is.
+    /// The member that a message is for.
     fn addressee(&self, route: Route, home: &Home) -> Option<Listener> {
         match route {
             Route::Service(service) => self.services.get(&service).copied(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Why a process gets no share of the port.
+//! The reasons for which a process gets no share of the port.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,7 +10,8 @@ use thiserror::Error;
 
 use super::home::too_many_passed;
 
-/// Why a process cannot share the port. It then has no UD, no UC, and no RC over RoCE v2.
+/// The reason for which a process cannot share the port. It then has no UD, no UC, and no RC over
+/// RoCE v2.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ShareError {
@@ -19,7 +20,7 @@ pub enum ShareError {
     Taken {
         /// Address and port.
         addr: SocketAddr,
-        /// Whose socket it is, if the system tells, as our user namespace knows the user.
+        /// The user of the socket, as our user namespace knows it, if the system tells.
         user: Option<u32>,
     },
     /// Processes share the port, or pretend to, and none of them answers.
@@ -27,7 +28,7 @@ pub enum ShareError {
     Silent {
         /// Address and port.
         addr: SocketAddr,
-        /// That of them which was asked, if it has a number in our PID namespace.
+        /// The process that was asked, if it has a number in our PID namespace.
         process: Option<u32>,
     },
     /// The number of processes has reached its limit.

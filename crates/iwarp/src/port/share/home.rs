@@ -23,9 +23,9 @@ const BITS: [u8; 2] = [6, 4];
 const LISTENER: u16 = 0;
 const BELL: u16 = 1;
 
-/// In the register: the place of the broker of generation 0, which there is none of, with those of
-/// others behind it; of whoever adds slots; of members that a broker has to know, counted by their
-/// slots. Those of all members have the numbers of their slots.
+/// In the register: the place of the broker of generation 0, which does not exist, with those of
+/// others behind it; of the process that adds slots; of members that a broker has to know, counted
+/// by their slots. The places of all members have the numbers of their slots.
 const BROKER: u32 = 1 << 20;
 const GROWS: u32 = 1 << 19;
 const KNOWN: u32 = 1 << 18;
@@ -46,11 +46,11 @@ pub(super) struct Home {
     pub(super) gsi: SlotSocket,
     /// Keeps the sockets of all slots.
     pub(super) vault: Vault,
-    /// Which slots have a member, and who is the broker.
+    /// Says which slots have a member, and which process is the broker.
     pub(super) register: Register,
     /// The slot's socket, until it is taken.
     pub(super) data: Option<SlotSocket>,
-    /// Whoever is the broker accepts here who has no share yet.
+    /// Listener at which the broker accepts processes that have no share yet.
     pub(super) listener: SeqListener,
     /// Rings when there is another broker.
     pub(super) bell: EventFd,
@@ -72,7 +72,7 @@ pub(super) struct Inheritance {
     pub(super) generation: u64,
     /// Slots of other members that it has to know, and that come at once.
     pub(super) members: BTreeSet<u16>,
-    /// Those of others, which are stopped, and of the broker before, if that lives.
+    /// Slots of others, which are stopped, and of the broker before, if that lives.
     pub(super) passed_over: BTreeSet<u16>,
     /// The broker before lives, and did not answer.
     pub(super) displaces: bool,
@@ -116,7 +116,7 @@ impl Home {
     ///
     /// # Errors
     ///
-    /// Where the system does not let us.
+    /// If the system does not let us.
     pub(super) fn of_process(addr: SocketAddr, process: u32, user: u32) -> io::Result<Self> {
         let other = Debuggee::of_user(process, user)?;
         let mut found = Err(io::ErrorKind::NotFound.into());
@@ -169,7 +169,7 @@ impl Home {
         self.register.hold(self.slot.into())
     }
 
-    /// Takes a slot that nobody has.
+    /// Takes a free slot.
     ///
     /// # Errors
     ///
@@ -239,7 +239,7 @@ impl Home {
         self.register.is_held(slot.into())
     }
 
-    /// That of the broker there is, or was last.
+    /// The generation of the broker there is, or was last.
     pub(super) fn generation(&self) -> u64 {
         self.register.word(GENERATION).unwrap_or(0)
     }
@@ -280,7 +280,7 @@ impl Home {
         if !self.register.hold(place)? {
             return Ok(None);
         }
-        // Only who has the place moves on from there.
+        // Only the process that has the place moves on from there.
         if self.register.word(GENERATION)? != before {
             self.register.release(place)?;
             return Ok(None);
@@ -301,7 +301,7 @@ impl Home {
         }
         self.register.set_word(SLOT, self.slot.into())?;
         self.register.set_word(GENERATION, generation)?;
-        // All are to look who is the broker.
+        // All members are to look for the new broker.
         self.bell.signal()?;
         Ok(Some(Inheritance { generation, members, passed_over, displaces }))
     }
@@ -326,8 +326,8 @@ fn place_of(generation: u64) -> u32 {
     BROKER + (generation & 0x0fff_ffff) as u32
 }
 
-/// Under which the broker of a user listens, if no other user has taken the name; else under one that
-/// begins so, with a slash and a number that nobody knows before.
+/// The name under which the broker of a user listens, if no other user has taken it; else it
+/// listens under one that begins so, with a slash and a number that no process can know before.
 pub(super) fn broker_name(addr: SocketAddr, user: u32) -> Vec<u8> {
     format!("iwarp-roce/{user}/{addr}").into_bytes()
 }
@@ -368,7 +368,7 @@ pub(super) fn find_broker(name: &[u8], user: u32) -> io::Result<Option<SeqSocket
                 Ok(None)
             }
         },
-        // Nobody listens, or too many want to speak to it.
+        // No process listens, or too many want to speak to it.
         Err(error)
             if matches!(
                 error.kind(),

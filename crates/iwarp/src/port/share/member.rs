@@ -34,7 +34,7 @@ pub struct Member {
     inner: ProcessOwned<Inner>,
 }
 
-/// In a member's poll set.
+/// Token in a member's poll set.
 const LINK: u64 = 0;
 /// The most that is done in one turn.
 const MESSAGES: usize = 64;
@@ -84,18 +84,18 @@ pub(super) struct Share {
 pub(super) enum Role {
     /// Has no broker; tries at that time, and then after so long.
     Seeking(Duration, Duration),
-    /// Has one.
+    /// Has a broker.
     Linked(Link),
-    /// Needs none: new ones can do without it.
+    /// Needs no broker: new members can do without this one.
     Apart,
-    /// Is it.
+    /// Is the broker.
     Broker(Box<Broker>),
 }
 
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) socket: SeqSocket,
-    /// At the other end, if it has a number here.
+    /// The process at the other end, if it has a number here.
     pub(super) process: Option<u32>,
     pub(super) since: Duration,
     /// The broker's generation, once it has answered.
@@ -191,8 +191,8 @@ impl Member {
         }
     }
 
-    /// The socket that packets come to and go out from: the slot's at the shared port. Non-blocking,
-    /// and with no options set but those that receiving needs. It can be taken once.
+    /// The socket of the slot at the shared port, for packets in and out. Non-blocking, and with no
+    /// options set but those that receiving needs. It can be taken once.
     pub fn take_socket(&mut self) -> Option<OwnedFd> {
         Some(self.inner.alive_mut()?.share.as_mut()?.home.data.take()?.into())
     }
@@ -237,7 +237,7 @@ impl Member {
         Ok(ids_of(home.slot, home.layout()))
     }
 
-    /// Asks for the REQs and SIDR_REQs that name a service. [`Self::listening`] says how it went.
+    /// Asks for the REQs and SIDR_REQs that name a service. [`Self::listening`] tells the outcome.
     ///
     /// # Errors
     ///
@@ -468,8 +468,8 @@ impl Inner {
         }
     }
 
-    /// The port is in use, and nobody hands out shares. Members of a group are there, one of which
-    /// is going to; or it is somebody else's.
+    /// The port is in use, and no process hands out shares. Members of a group are there, one of
+    /// which is going to; or another user has it.
     fn in_use(&mut self, now: Duration) -> Result<(), ShareError> {
         if now < *self.doubt.get_or_insert(now) + DOUBT {
             return Ok(());
@@ -478,7 +478,7 @@ impl Inner {
         if owners.len() > 1 && self.all_ours(&owners) { Ok(()) } else { Err(self.taken(&owners)) }
     }
 
-    /// Why nobody has given a share in time.
+    /// The reason for which no share was given in time.
     pub(super) fn overdue(&self) -> ShareError {
         let (addr, process) = (self.addr, self.broker_process());
         if process.is_none() && self.doubt.is_some() {
@@ -677,7 +677,7 @@ impl Inner {
         self.tell_others();
     }
 
-    /// Which services there are, for brokers that this process says nothing to.
+    /// Notes its services in the register, for brokers that this process says nothing to.
     fn tell_others(&self) {
         if let Some(Share { home, .. }) = &self.share {
             home.tell_services(self.services.keys().copied());

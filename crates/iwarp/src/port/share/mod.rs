@@ -15,20 +15,26 @@
 //!   error      why there is no share
 //! ```
 //!
-//! A group belongs to one address and one user; that of `::` is for all addresses of IPv6 and IPv4. It
-//! has sockets among which the kernel chooses by the upper bits of the destination queue pair number,
-//! the *slot*: 6 bits of the first 48, 12 of up to 1,024 more, which are made when they are needed
-//! ([`iwarp_os::slots::Layout`]). A member reads its own slot's, and holds all of them
+//! A group belongs to one address and one user; that of `::` is for all addresses of IPv6 and IPv4.
+//! It has sockets among which the kernel chooses by the upper bits of the destination queue pair
+//! number, the *slot*: 6 bits of the first 48, 12 of up to 1,024 more, which are made when they are
+//! needed ([`iwarp_os::slots::Layout`]). A member reads its own slot's, and holds all of them
 //! ([`iwarp_os::slots::Vault`]), so when one is killed nothing changes for the others. QP 1, the
-//! connection manager's, is in slot 0. It is read by the *broker*, who also accepts new members: they
-//! find a listener, which all members have, by an abstract AF_UNIX name. Names prove nothing, as every
-//! user can take them; places in a register say who is the broker, and which slots have members
-//! ([`iwarp_os::register::Register`]). When the broker ends, is stopped or hangs, another takes its
-//! place; packets for QP 1 wait in slot 0's socket meanwhile, and all others never pass through it.
+//! connection manager's, is in slot 0. It is read by the *broker*, which also accepts new members:
+//! they find a listener, which all members have, by an abstract AF_UNIX name. Names prove nothing,
+//! as every user can take them; places in a register say who is the broker, and which slots have
+//! members ([`iwarp_os::register::Register`]). When the broker ends, is stopped or hangs, another
+//! takes its place; packets for QP 1 wait in slot 0's socket meanwhile, and all others never pass
+//! through it.
 //!
-//! Users trust their own processes and no others: the kernel says whose process is at the other end of a
-//! connection, and lets no other user's socket have the port. A broken process of the same user
-//! can say what it likes to the broker, which takes none of its time and memory beyond fixed bounds.
+//! Users trust their own processes and no others: the kernel says whose process is at the other end
+//! of a connection, and lets no other user's socket have the port. A broken process of that user
+//! can say what it likes to the broker, and takes its time and memory only within fixed bounds.
+//!
+//! No socket of the group may be closed, as the kernel would renumber the others, so all lie in the
+//! vault. Up to 64 members stay connected to the broker, and those that use the connection manager;
+//! others connect when they need it. The register has 64 bits for each member, which stand for its
+//! services: requests for services that may be a stopped member's are not refused.
 
 mod broker;
 mod error;

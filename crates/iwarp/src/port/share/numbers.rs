@@ -3,8 +3,8 @@
 //! The queue pair numbers of one slot.
 //!
 //! The lower half of them is for queue pairs that are found by datagrams alone. In the upper half a
-//! number begins with a TCP port that its queue pair has, too ([`ports`]), and whoever has the port
-//! has the numbers.
+//! number begins with a TCP port that its queue pair has, too ([`ports`]), and the process that has
+//! the port has the numbers.
 
 use std::collections::VecDeque;
 use std::io;
@@ -43,7 +43,7 @@ impl Numbers {
         let (touched, used) = (filled(words, || 0)?, filled(words, || 0)?);
         let resting = VecDeque::new();
         let mut numbers = Self { base, count, touched, untouched: count, used, resting };
-        // Those that mean something to InfiniBand.
+        // Numbers with a meaning to InfiniBand.
         for number in [0, 1, 0x00ff_ffff] {
             if let Some(index) = numbers.index(number) {
                 numbers.touch(index);

@@ -15,13 +15,13 @@
 //! | 0x83 | Listening | granted 1, service id 8 |
 //! | 0x84 | Mad | unclaimed 1, family 1 (4, 6), port 2, scope 4, address 16, own address 16, packet 280 |
 //!
-//! A new member's Hello and Refused are the same in every version.
+//! A new member's Hello and Refused do not change with the version.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use super::route::PACKET;
 
-/// Of the messages here.
+/// The version of the messages here.
 pub(super) const VERSION: u8 = 3;
 
 const HELLO: u8 = 0x01;
@@ -46,7 +46,7 @@ pub(super) enum Request {
     Hello { version: u8, had: Option<Slot> },
     /// REQs and SIDR_REQs for this service are the member's. `again`: an earlier broker granted it.
     Listen { service: u64, again: bool },
-    /// They are not any more.
+    /// They are the member's no more.
     Unlisten { service: u64 },
     /// A member that was welcomed has said for what it listens.
     Settled,
@@ -73,7 +73,7 @@ pub(super) struct Slot {
     pub(super) bits: u8,
 }
 
-/// Why a broker does not take a member.
+/// The reason for which a broker does not take a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Refusal {
     /// It speaks another version.
@@ -86,13 +86,13 @@ pub(super) enum Refusal {
     Slot,
 }
 
-/// A packet to QP 1, for the connection manager: BTH, DETH, the MAD, and the ICRC, which nobody has
+/// A packet to QP 1, for the connection manager: BTH, DETH, the MAD, and the ICRC, which is not
 /// verified yet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mad {
     /// The sender.
     pub from: SocketAddr,
-    /// The address that it was sent to, of the same family.
+    /// The address that it was sent to, of the sender's family.
     pub to: IpAddr,
     /// No process that shares the port has the service or the connection that it names, so it is
     /// to be refused as such.
@@ -117,7 +117,7 @@ impl Request {
         }
     }
 
-    /// `None` for what is none of these.
+    /// `None` for other messages.
     pub(super) fn parse(message: &[u8]) -> Option<Self> {
         let (kind, fields) = message.split_first()?;
         Some(match (*kind, fields) {
@@ -152,7 +152,7 @@ impl Answer {
         }
     }
 
-    /// `None` for what is none of these.
+    /// `None` for other messages.
     pub(super) fn parse(message: &[u8]) -> Option<Self> {
         let (kind, fields) = message.split_first()?;
         Some(match (*kind, fields) {

@@ -4,8 +4,8 @@
 //!
 //! A message that opens something names a service id, and goes to the process that listens there.
 //! Every other message names one of our communication ids, whose upper bits are the slot of the
-//! process that drew it. Nothing but these fields is looked at: the process that gets the packet
-//! verifies its ICRC, and judges it.
+//! process that drew it. Only these fields are looked at: the process that gets the packet verifies
+//! its ICRC, and judges it.
 
 use iwarp_os::slots::Layout;
 use iwarp_roce::cm::CommIds;
@@ -37,7 +37,7 @@ const SIDR_REP: u16 = 0x18;
 const LAP: u16 = 0x19;
 const APR: u16 = 0x1a;
 
-/// Where a packet goes.
+/// The destination of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Route {
     /// To the process that listens for this service id.
@@ -46,7 +46,7 @@ pub(super) enum Route {
     Connection(u32),
 }
 
-/// Where this packet goes; `None` for what is no message of the connection manager.
+/// The destination of this packet; `None` if it has no message of the connection manager.
 pub(super) fn route(packet: &[u8; PACKET]) -> Option<Route> {
     let to_gsi = packet[DESTINATION..DESTINATION + 3] == [0, 0, 1];
     if packet[OPCODE] != UD_SEND_ONLY || !to_gsi || packet[CLASS] != COMMUNICATION_MANAGEMENT {

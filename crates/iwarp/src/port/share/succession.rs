@@ -2,15 +2,23 @@
 
 //! One broker after the other.
 //!
-//! The system tells members that a broker's process has ended. One that is stopped or hangs they find
-//! out as soon as it matters: they watch what it should see to, new connections and packets for QP 1.
-//! Is its process stopped when anything comes, or has the broker not moved for a while afterwards,
-//! one of them takes its place: all have what a broker needs, and a place in the register decides who.
-//! The bell has the others look who it is. The one before looks at each turn whether it still is, and
-//! goes on as a member.
+//! The system tells members that a broker's process has ended. They find out that one is stopped or
+//! hangs as soon as it matters: they watch what it should see to, new connections and packets for
+//! QP 1. If its process is stopped when anything comes, or the broker has not moved for a while
+//! afterwards, one of them takes its place: all have what a broker needs, and a place in the
+//! register decides which. The bell has the others look for the new broker. The former one checks
+//! at each turn whether it still is the broker, and goes on as a member.
 //!
-//! Where no member is left that could notice, who wants to join takes what it needs from the broker, or
-//! from any member where the broker has ended, if the system gives it.
+//! If no member is left that could notice, a process that wants to join takes what it needs from
+//! the broker, or from any member if the broker has ended, as far as the system gives it.
+//!
+//! Members act at once when the broker has ended, or is stopped when something comes to the listener or
+//! queue pair 1, and about 0.1 s after that where the broker has not counted a turn of its own. A
+//! successor takes the place of the next generation in the register, and then writes its number there.
+//! Where all members are stopped or hang, a process that wants to join takes register and vault out of
+//! the broker's process by `pidfd_getfd`, or out of any member's where the broker has ended
+//! (`/proc/locks` names those). The system allows that as it allows debugging. Without that right the
+//! process fails after 0.1 s if such a process is stopped, else after a second.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -25,7 +33,7 @@ use super::error::ShareError;
 use super::home::{Home, Inheritance, Office};
 use super::member::{Inner, Link, QUICK, Role, Share};
 
-/// In a member's poll set: what the broker has to do, as others see it.
+/// Tokens in a member's poll set, for the broker's work as others see it.
 pub(super) const LISTENER: u64 = 2;
 pub(super) const GSI: u64 = 3;
 /// There is another broker.
@@ -33,27 +41,30 @@ pub(super) const BELL: u64 = 4;
 
 /// The time that a broker may leave something waiting and do nothing.
 pub(super) const MUTE: Duration = Duration::from_millis(70);
-/// The time that those look away that are only needed where no others are left.
+/// The time for which members that need no broker look away: they are only needed if no others are
+/// left.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The time that it has then: what waits may have come at this moment.
 const LAST: Duration = Duration::from_millis(20);
-/// Whoever looks so much later than it wanted to has no time on this host: nor may the broker have had any.
+/// A member that looks so much later than it wanted to got no CPU on this host: nor may the broker
+/// have had any.
 const LATE: Duration = Duration::from_millis(30);
 /// The time for which a process without a share leaves it to those that have one to take a stopped
-/// broker's place. Then it looks how far a broker is that is not stopped.
+/// broker's place. Then it notes the progress of a broker that is not stopped.
 pub(super) const GENTLE: Duration = Duration::from_millis(20);
 
 /// Processes besides the broker that are looked at.
 const OTHERS: usize = 64;
 
-/// That a broker is stopped or hangs.
+/// The suspicion that a broker is stopped or hangs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Suspicion {
-    /// When to look again. It is so if its generation and its turn are still these, and something waits.
+    /// The time to look again. The suspicion holds if generation and turn are still these, and
+    /// something waits.
     pub(super) due: Duration,
     generation: u64,
     beat: u64,
-    /// It was so once.
+    /// It held once.
     twice: bool,
 }
 
@@ -124,7 +135,7 @@ impl Inner {
     /// Becomes the broker if no other member does.
     fn take_over(&mut self, now: Duration) {
         let result = self.succeed(now);
-        // Told there; nobody here wants to know.
+        // Told there, and not needed here.
         let _ = self.settle(result, now);
     }
 
@@ -195,8 +206,8 @@ impl Inner {
         watch_work(&self.epoll, home);
     }
 
-    /// Where a process that has no share yet gets no answer: takes part without the broker's help, or asks
-    /// again.
+    /// Called if a process that has no share yet gets no answer: takes part without the broker's
+    /// help, or asks again.
     pub(super) fn go_around(&mut self, now: Duration) -> Result<(), ShareError> {
         let (None, Role::Linked(link)) = (&self.share, &self.role) else { return Ok(()) };
         let waited = now.saturating_sub(link.since);

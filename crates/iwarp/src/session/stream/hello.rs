@@ -72,8 +72,8 @@ fn number(octets: &[u8]) -> Result<(u32, &[u8]), HelloError> {
 }
 
 impl Request {
-    /// Whether the peer wants a [byte stream](super), of whatever version: for programs that also
-    /// accept other sessions at the same address.
+    /// True if the peer wants a [byte stream](super), of any version: for programs that also accept
+    /// other sessions at that address.
     pub fn is_byte_stream(&self) -> bool {
         !matches!(Hello::parse(self.private_data()), Err(HelloError::NotAStream))
     }

@@ -3,9 +3,9 @@
 //! Bytes in both directions, as over TCP, for programs and libraries that know no messages.
 //!
 //! A [`ByteStream`] is [`Read`] and [`Write`], and with the feature `tokio` also `AsyncRead` and
-//! `AsyncWrite` of `tokio::io`: whatever works on a TCP stream by these traits works on it as well,
-//! such as codecs, HTTP libraries, TLS libraries, and `tokio::io::copy_bidirectional`. A module that
-//! imports the traits of both std and tokio has to name the one that it means
+//! `AsyncWrite` of `tokio::io`: all that works on a TCP stream by these traits works on it as well,
+//! such as codecs, HTTP libraries, TLS libraries, and `tokio::io::copy_bidirectional`. A module
+//! that imports the traits of both std and tokio has to name the one that it means
 //! (`Read::read_to_end(&mut stream, ..)`).
 //!
 //! ```
@@ -96,7 +96,8 @@
 //! bytes that came before, and then gets an error: `UnexpectedEof` when the connection was closed (as
 //! the system does for a process that was killed), `ConnectionReset` when it broke or was aborted,
 //! `ConnectionAborted` when an end broke it off with a reason, which is in the error. A thread that
-//! panics drops its stream without the end. Writing then fails with `BrokenPipe` or the same kinds.
+//! panics drops its stream without the end. Writing then fails with `BrokenPipe` or one of these
+//! kinds.
 //!
 //! # What is on the wire
 //!
@@ -104,9 +105,10 @@
 //!
 //! 1. The private data of the MPA Request, and of the Reply, are `iwarp stream` (12 bytes) and then,
 //!    4 bytes each in network order, the version, the bytes that a message to this end may have, and
-//!    the number D of messages that may be sent to it at first, 2 or more. What follows is ignored.
-//!    An end that does not know what the other one says rejects the Request, or closes the connection.
-//! 2. Bytes are the payload of Sends, in order. How they are cut means nothing.
+//!    the number D of messages that may be sent to it at first, 2 or more. Bytes beyond these are
+//!    ignored. An end that does not know what the other one says rejects the Request, or closes the
+//!    connection.
+//! 2. Bytes are the payload of Sends, in order. The bounds of the Sends mean nothing.
 //! 3. A Send of 0 bytes is the end of the stream in its direction.
 //! 4. A Send with Immediate of 0 bytes says how many messages this end takes: its 4 bytes, in network
 //!    order, are the number modulo 2^32 that the other end may have sent in all since the beginning.

@@ -45,7 +45,7 @@ impl ReadHalf {
         self.shared.receiver.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there is nothing to read but what is still to come.
+    /// True if all bytes that have come were read.
     const fn is_empty(&self) -> bool {
         self.message.is_none() && !self.over
     }

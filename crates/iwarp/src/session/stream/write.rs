@@ -78,14 +78,14 @@ impl WriteHalf {
 
     /// Says that no more bytes come: behind those that were written, the peer reads the end of the
     /// stream. Waits, in this thread, until all of it was handed to the transport, after which the
-    /// process may end; not until the peer has read it. In tasks, `shutdown` does the same.
+    /// process may end; not until the peer has read it. In tasks, `shutdown` does that.
     ///
-    /// Nothing is to be done where the peer has closed the connection: whether it had read everything
-    /// is not known.
+    /// Succeeds as well if the peer has closed the connection: whether it had read everything is
+    /// not known.
     ///
     /// # Errors
     ///
-    /// Those of writing. After `TimedOut` it may be called again.
+    /// As for writing. After `TimedOut` it may be called again.
     pub fn finish(&mut self) -> io::Result<()> {
         let deadline = self.deadline();
         match self.send_last() {
@@ -122,7 +122,7 @@ impl WriteHalf {
         }
     }
 
-    /// Whether there are bytes to write.
+    /// True if there are bytes to write.
     fn has_any(&self, bufs: &[IoSlice<'_>]) -> io::Result<bool> {
         match self.last {
             Last::Kept(_) => Ok(bufs.iter().any(|buf| !buf.is_empty())),
@@ -137,7 +137,7 @@ impl WriteHalf {
         let (credit, mut block) = first;
         let count = rest.fill(&mut block, self.message_len);
         if rest.is_empty() || self.most == 1 {
-            // Nobody waits for it: its block goes back to the pool when it is done.
+            // Its result is dropped: its block goes back to the pool when it is done.
             return match credit.send(block).refusal() {
                 Some(failure) => Err(self.error(failure.error)),
                 None => Ok(count),
@@ -226,7 +226,7 @@ impl Write for WriteHalf {
         self.send(first, bufs)
     }
 
-    /// Nothing to do: what was written is on its way.
+    /// Does nothing: written bytes are on their way.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -246,7 +246,7 @@ impl Drop for WriteHalf {
 
 /// Keeps the session until its last message was handed to the transport, on the worker's thread: when
 /// it is closed at once, a message is lost that the first one of the peer has to come before (RFC 5044
-/// §7.1.2). What holds it up later is seen to by the engine.
+/// §7.1.2). Delays after that are the engine's matter.
 fn see_off(shared: Arc<Shared>, sent: Pending<()>, wait: Duration, deadline: Option<Time>) {
     let Some(core) = shared.session.handle.alive().cloned() else { return };
     let deadline = deadline.unwrap_or_else(|| now().plus(core.linger()));

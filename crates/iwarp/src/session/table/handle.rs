@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The core that keeps a session up, and the fate of its operations when nobody does.
+//! The core that keeps a session up, and the fate of its operations once it is dropped.
 
 use std::io;
 use std::sync::{Arc, OnceLock, Weak};
@@ -57,7 +57,7 @@ impl Handle {
         }
     }
 
-    /// The end of the connection, if it did.
+    /// The end of the connection, if it has ended.
     pub(in crate::session) fn ended(&self) -> Option<Ended> {
         self.alive()?;
         self.end.why()

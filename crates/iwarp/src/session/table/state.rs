@@ -31,7 +31,7 @@ pub(in crate::session) struct State {
     pub(super) under_way: [usize; 3],
     /// Places in the send queue that are kept for permits.
     pub(super) reserved: usize,
-    /// The line of those that wait for some: nobody while there are as many as the first needs.
+    /// The line of waiters for some: empty while there are as many as the first needs.
     pub(super) line: Line<Waker, usize>,
     /// Operations whose [`Pending`](crate::session::Pending) was dropped before they were done.
     pub(super) left_behind: usize,
@@ -118,7 +118,7 @@ impl State {
         self.under_way == [0; 3]
     }
 
-    /// Whether so many places are free, and nobody else waits for them.
+    /// True if so many places are free and no other waits for them.
     pub(super) fn has_room(&self, queue: Queue, count: usize, limit: usize) -> bool {
         let promised = queue == Queue::Send && self.line.has_waiting();
         !promised && self.fits(queue, count, limit)

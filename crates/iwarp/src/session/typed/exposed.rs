@@ -75,7 +75,7 @@ impl<T: Element> ExposedSlice<T> {
         self.exposed.len() / size::<T>()
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.exposed.is_empty()
     }
@@ -132,7 +132,7 @@ impl<T: Element> ExposedSlice<T> {
         self.exposed
     }
 
-    /// Where elements begin, if they exist.
+    /// The offset at which elements begin, if they exist.
     fn offset(&self, first: usize, count: usize) -> Result<usize, OutOfBounds> {
         let len = self.len();
         match first.checked_add(count) {

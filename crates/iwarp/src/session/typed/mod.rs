@@ -78,8 +78,8 @@ const fn size<T>() -> usize {
     size_of::<T>()
 }
 
-/// Bytes that are no elements: not a whole number of them, or not where they may begin. What was
-/// given is in it.
+/// Bytes that are no elements: not a whole number of them, or not where they may begin. It contains
+/// the value that was given.
 #[derive(Debug, thiserror::Error)]
 #[error("{len} bytes at {start} are no elements of {size} bytes, aligned to {align}")]
 #[non_exhaustive]

@@ -18,15 +18,14 @@ use crate::session::{pending, post};
 ///
 /// Its operations are posted by a [`Session`](crate::session::Session), a
 /// [`Permit`](crate::session::Permit) or a [`Batch`](crate::session::Batch) (`samples.read(&mut batch,
-/// 7)`). What is not within the slice is refused with
-/// [`OperationError::OutsideGrant`].
+/// 7)`). Elements outside the slice are refused with [`OperationError::OutsideGrant`].
 pub struct RemoteSlice<T> {
     grant: RemoteGrant,
     elements: PhantomData<fn(T) -> T>,
 }
 
 impl RemoteGrant {
-    /// The peer's memory as values. Both ends have to mean the same type: nothing can check that.
+    /// The peer's memory as values. Both ends must agree on the type: that cannot be checked.
     ///
     /// # Errors
     ///
@@ -50,7 +49,7 @@ impl<T: Element> RemoteSlice<T> {
         self.grant.len() / size::<T>() as u64
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     pub const fn is_empty(&self) -> bool {
         self.grant.is_empty()
     }

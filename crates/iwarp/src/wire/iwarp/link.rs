@@ -1,12 +1,40 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! One stream of a queue pair: who reads it ([`receive`]), who writes it ([`send`]), and when it is
-//! over ([`close`]).
+//! One stream of a queue pair: reading it ([`receive`]), writing it ([`send`]), and its end
+//! ([`close`]).
 //!
-//! Why an [`Endpoint`] and its links are two types: a queue pair outlives its streams, and gets
-//! another after a reset, while threads may still be moving the one before. They hold that link, which
-//! is closed and does nothing any more; had the endpoint the stream itself, they would take the new
-//! one for theirs.
+//! An [`Endpoint`] and its links are two types because a queue pair outlives its streams, and gets
+//! another after a reset, while threads may still be moving the one before. They hold that link,
+//! which is closed and does nothing any more; had the endpoint the stream itself, they would take
+//! the new one for theirs.
+//!
+//! With one type, each thread would have to check at each step whether the stream is still the one that
+//! it started with. Poll groups, timers and tokens know only links.
+//!
+//! # Writers of the fields
+//!
+//! - `endpoint`, `may_hold`, `waker`, `stream`, `budget`, `_loan`, `fate`: the thread that attaches the
+//!   link, before it is shared.
+//! - `rx` (framing, the part of a message unit that has come, whether the end is held): the receiver,
+//!   which holds the receive token.
+//! - `tx` (bytes that are built and not sent, the time at which sending is tried again for want of
+//!   memory): the transmitter, which holds the transmit token.
+//! - `writing`: the transmitter.
+//! - `flags`: each bit changes by one atomic read-modify-write. A transmitter that finds the socket full
+//!   sets `WRITE_BLOCKED`, and the driver that finds room clears it. A posting thread that expects
+//!   another post, or a driver whose acknowledgement waits for one, sets `HELD` with `WRITE_BLOCKED`,
+//!   and the next thread that transmits clears both. `AWAITS_WRITING` belongs to a thread that tells the
+//!   poll groups what to wait for, `READ_STALLED` to the receiver. The receiver sets `END_HELD`, and the
+//!   worker clears it. The receiver sets `READ_ENDED` at FIN, the transmitter `WRITE_ENDED` after the
+//!   last byte, and any thread that finds the stream broken or closes it sets both; nobody clears them.
+//!   The first thread that closes the link sets `CLOSED`. The thread that sets the timer sets
+//!   `PEER_WATCHED`; the worker that looks and a caller that sets a timeout clear it.
+//! - `lingering`: the first thread that finds the connection ending, under its lock.
+//! - `reactor` (the place in an async runtime's reactor): the task that drives a session and the thread
+//!   that closes the link, under its lock. The receiver notes there whether the last read took all there
+//!   was, and the task that drives notes whether posts are gathered.
+//! - `watch`: the transmitter, a caller that sets a timeout, the worker that looks, under its lock.
+//! - `memberships`: the thread that attaches the link and the one that closes it, under its lock.
 
 mod attach;
 mod close;
@@ -75,7 +103,7 @@ pub(crate) struct Link {
     /// Bytes that are built and wait.
     budget: usize,
     _loan: Loan,
-    /// Where the log tells of it.
+    /// Its fate, if the log tells of it.
     fate: Option<Arc<Fate>>,
     memberships: Memberships,
 }
@@ -116,7 +144,7 @@ impl Member for Link {
             self.end_blocking(by);
         }
         if (hangup || error) && self.flags.has(READ_STALLED | END_HELD) {
-            // Nobody will read what would tell.
+            // The stream is not read, which would tell.
             let error = self.stream.take_error().err();
             self.failed(&error.unwrap_or_else(|| io::ErrorKind::ConnectionReset.into()));
         } else if readable || hangup || error {
@@ -275,7 +303,7 @@ impl Link {
         }
     }
 
-    /// Nothing is sent until the stream can be written again.
+    /// Sending waits until the stream can be written again.
     fn await_writing(&self) {
         let before = self.flags.set(WRITE_BLOCKED);
         self.awaits_from(before);
@@ -301,8 +329,8 @@ impl Link {
         before.is_some()
     }
 
-    /// Whether reading and writing find out all that the poll groups would report, at no greater
-    /// cost. Not where a full socket waits for room: it would be filled in small pieces.
+    /// True if reading and writing find out all that the poll groups would report, at no greater
+    /// cost. False while a full socket waits for room: it would be filled in small pieces.
     #[inline]
     fn can_be_tried(&self) -> bool {
         let flags = self.flags.load();

@@ -29,12 +29,12 @@ pub const COUNTER_NAMES: [&str; 15] = [
     "send_err",
 ];
 
-/// Where they are counted; nowhere where nobody looks.
+/// Board on which they are counted; `None` if no process looks.
 #[derive(Debug)]
 pub(crate) struct Counted(Option<Board>);
 
 impl Counted {
-    /// On the board of the tree that this process is shown, if it is shown one.
+    /// Opens the board of the tree that this process is shown, if it is shown one.
     pub(crate) fn open() -> Self {
         let tree = environment::variable("IWARP_SYSFS");
         Self(tree.and_then(|tree| Board::open(&Path::new(&tree).join("counted/words")).ok()))

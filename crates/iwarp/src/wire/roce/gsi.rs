@@ -3,9 +3,10 @@
 //! Queue pair 1, the general services interface: management datagrams, which the connection manager
 //! speaks.
 //!
-//! Those for this process come from the broker of the port's share, or, on a host of one's own, by
-//! the port itself. A handler gets them; it sends others by the port, as UD packets of queue pair 1.
-//! The workers of all engines that use the port look after the share, whoever comes first.
+//! Datagrams for this process come from the broker of the port's share, or, on a host of its own,
+//! by the port itself. A handler gets them; it sends others by the port, as UD packets of queue
+//! pair 1. Any worker of an engine that uses the port looks after the share: the first that is
+//! there.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -31,7 +32,7 @@ use crate::port::share::{Listening, Mad};
 
 /// Peers whose way of numbering packets is remembered.
 const PEERS: usize = 64;
-/// Datagrams that wait to be sent. What is more is lost, as on a network.
+/// Datagrams that wait to be sent. More are lost, as on a network.
 const OUTGOING: usize = 1024;
 
 /// The receiver of management datagrams: the connection manager. It is called without any lock, by
@@ -91,8 +92,8 @@ impl Gsi {
         })
     }
 
-    /// The handler. All devices that use the port have the same one: `make` is called if there is
-    /// none. It lasts as long as anybody keeps what this returns.
+    /// The handler. All devices that use the port share it: `make` is called if there is none. It
+    /// lasts as long as some device keeps it.
     pub(crate) fn handler_or<H: MadHandler>(&self, make: impl FnOnce() -> Arc<H>) -> Arc<H> {
         let mut handler = self.handler.lock();
         let known = handler
@@ -113,8 +114,8 @@ impl Gsi {
         self.with_share(|share| share.comm_ids())
     }
 
-    /// Asks for the requests that name a service. Where the answer is [`Listening::Asked`] the
-    /// handler is told how it went.
+    /// Asks for the requests that name a service. If the answer is [`Listening::Asked`] the handler
+    /// is told the outcome.
     pub(crate) fn listen(&self, service: u64) -> io::Result<Listening> {
         let listening = self.with_share(|share| share.listen(service))?;
         if listening == Listening::Asked {
@@ -137,7 +138,7 @@ impl Gsi {
         self.with_share(|share| share.unlisten(service));
     }
 
-    /// Whether the share hears of datagrams another way than by the port.
+    /// True if the share gets datagrams another way than by the port.
     pub(super) fn hears(&self) -> bool {
         !self.share.lock().descriptors().is_none()
     }
@@ -155,7 +156,7 @@ impl Gsi {
         self.share.lock().free_qpn(number);
     }
 
-    /// Whether the handler, if there is one, can do without the port.
+    /// True if the handler, if there is one, can do without the port.
     pub(super) fn rest(&self) -> bool {
         self.handler().is_none_or(MadHandler::rest)
     }

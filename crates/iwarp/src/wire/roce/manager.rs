@@ -2,10 +2,10 @@
 
 //! The connection manager over management datagrams, as the engine turns it.
 //!
-//! The protocol ([`iwarp_roce::cm::Manager`]) does nothing by itself. Datagrams come from the worker,
-//! calls from any thread, and time from a timer; each has the protocol locked for a moment. What comes of
-//! it, datagrams and news for programs, is handed on by one thread at a time and without that lock,
-//! in the order in which it came about.
+//! The protocol ([`iwarp_roce::cm::Manager`]) does nothing by itself. Datagrams come from the
+//! worker, calls from any thread, and time from a timer; each has the protocol locked for a moment.
+//! The results, datagrams and news for programs, are handed on by one thread at a time and without
+//! that lock, in the order in which they came about.
 
 mod carrier;
 mod communication;
@@ -87,10 +87,10 @@ impl Place {
     }
 }
 
-/// News of a communication that nobody has asked for yet; an end that has so much to say is broken.
+/// News kept of a communication that no party hears yet; an end that has more to say is broken.
 const MOST_EARLY: usize = 8;
 
-/// Hears what becomes of a communication. Called without a lock, by whatever thread.
+/// Hears what becomes of a communication. Called without a lock, by any thread.
 pub(crate) trait Party: Send + Sync {
     /// Something happened.
     fn happened(self: Arc<Self>, what: EventKind);
@@ -121,7 +121,7 @@ struct Membership {
 }
 
 impl Membership {
-    /// Whether devices keep the manager, and nobody else.
+    /// True if only devices keep the manager.
     fn is_unused(&self) -> bool {
         let state = self.manager.state.lock();
         state.is_idle() && Arc::strong_count(&self.manager) == state.timers.len()
@@ -140,10 +140,10 @@ struct State {
     hosts: HashMap<ListenerId, Weak<dyn Host>>,
     /// The number of listeners of each service, of those that the carrier was told of.
     services: HashMap<u64, usize>,
-    /// Of the devices that use it.
+    /// Timers of the devices that use it.
     timers: Vec<(u64, Timers)>,
     members: u64,
-    /// Where they keep it.
+    /// The places in which they keep it.
     places: Vec<Weak<Mutex<Option<Membership>>>>,
     alarm: Option<(Time, Alarm)>,
     outgoing: VecDeque<Outgoing>,
@@ -153,7 +153,7 @@ struct State {
 
 /// The party that hears of a communication.
 enum Audience {
-    /// Nobody yet: what is to be heard then.
+    /// None yet: the news that it is to hear first.
     Expected(Vec<EventKind>),
     Here(Weak<dyn Party>),
 }
@@ -243,14 +243,14 @@ impl ConnectionManager {
         self.state.lock().protocol.next_timeout()
     }
 
-    /// Whether nothing is remembered of any peer.
+    /// True if nothing is remembered of any peer.
     #[cfg(all(test, not(model)))]
     pub(crate) fn is_clean(&self) -> bool {
         let state = self.state.lock();
         state.protocol.is_clean() && state.audience.is_empty() && state.outgoing.is_empty()
     }
 
-    /// Whether none of them has anything left to hand on. All are looked at together: one that
+    /// True if none of them has anything left to hand on. All are looked at together: one that
     /// hands on makes work for another.
     #[cfg(all(test, not(model)))]
     fn all_is_handed_on(managers: &[Arc<Self>]) -> bool {
@@ -403,12 +403,12 @@ impl ConnectionManager {
 }
 
 impl State {
-    /// Whether it waits for no peer, and no peer can want anything of it.
+    /// True if it waits for no peer, and no peer can want anything of it.
     fn is_idle(&self) -> bool {
         self.protocol.is_empty() && self.hosts.is_empty() && self.audience.is_empty()
     }
 
-    /// Whether threads keep the times, so that something happens while a caller waits.
+    /// True if threads keep the times, so that something happens while a caller waits.
     fn has_threads(&self) -> bool {
         self.timers.iter().any(|(_, timers)| timers.has_thread())
     }
@@ -456,7 +456,7 @@ impl State {
     }
 }
 
-/// Why a call fails, in the system's words.
+/// The error of a call, in the system's words.
 fn error_of(error: CallError) -> io::Error {
     use io::ErrorKind;
 

@@ -1,10 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A datagram port that many queue pairs share: who reads it ([`receive`]) and who writes it
-//! ([`send`]), which multicast groups it has joined ([`groups`]), and how long it is kept ([`rest`]).
+//! A datagram port that many queue pairs share: reading it ([`receive`]) and writing it ([`send`]),
+//! the multicast groups that it has joined ([`groups`]), and the time that it is kept ([`rest`]).
 //!
-//! It is a member of the poll groups of all queue pairs that it serves, so whatever thread drives
-//! one of them moves the packets of all: the port cannot say whose a packet is before it is read.
+//! It is a member of the poll groups of all queue pairs that it serves, so a thread that drives one
+//! of them moves the packets of all: the port cannot say whose a packet is before it is read.
+//!
+//! All queue pairs of a device share one datagram port. Over UDP the mux is one for the process; over
+//! memory, where each device is a host of its own, each device has one. The mux has the port's two
+//! tokens. Queue pairs with something to send wait in a queue and fill the burst in turn. A burst
+//! consists of *trains*: packets that go to one queue pair in one send, equal in length except the last,
+//! which the kernel cuts apart (`UDP_SEGMENT`). The burst includes the ICRCs, computed in the pass that
+//! copies the payload. A process opens its share of UDP port 4791 when its first queue pair needs
+//! datagrams.
 
 mod groups;
 mod numbers;
@@ -40,11 +48,11 @@ use crate::wire::roce::counted::Counted;
 use crate::wire::roce::gsi::{Care, Gsi};
 use crate::wire::roce::manager::Place;
 
-/// The time that a thread which needs the port waits for another process that has to give a share
-/// of it, and does without.
+/// Times that a thread waits for another process to give it a share of the port: one that needs it,
+/// and one that can do without.
 const PATIENCE: Duration = Duration::from_secs(1);
 const PROMPT: Duration = Duration::from_millis(100);
-/// The time that those who do without then do without.
+/// The pause before a thread that can do without tries again.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The port has no room.
@@ -55,7 +63,7 @@ const AWAITS_ROOM: u32 = 2;
 const PACED: u32 = 4;
 /// The port cannot be received from, and is not waited for.
 const RESTS: u32 = 8;
-/// A worker is going to look whether anybody needs the port.
+/// A worker is going to check whether the port is still needed.
 const LOOKS: u32 = 16;
 
 /// The time that it rests: it stays ready all the time.
@@ -74,7 +82,7 @@ pub(crate) struct Mux {
     tx: Token<Tx>,
     /// Queue pairs that have something to send.
     waiting: Waiting,
-    /// Whose packets these are, by number.
+    /// The queue pairs that it serves, by number.
     queue_pairs: Mutex<HashMap<u32, Weak<Endpoint>>>,
     groups: Groups,
     flags: AtomicU32,
@@ -92,15 +100,15 @@ pub(crate) struct Mux {
     worker: Mutex<Weak<Worker>>,
 }
 
-/// Where a device keeps the one that it uses, from the first queue pair on that needs it to the last
-/// ([`rest`]).
+/// The place in which a device keeps the one that it uses, from the first queue pair on that needs
+/// it to the last ([`rest`]).
 #[derive(Debug, Default)]
 pub(crate) struct MuxPlace {
     used: Arc<Mutex<Option<Used>>>,
     /// The connection manager that the device uses.
     manager: Place,
-    /// None could be had, which takes its time to find out: until when those who do without do not
-    /// try again, in nanoseconds of the system's clock.
+    /// Time before which a thread that can do without does not try again, as finding out that none
+    /// can be had takes long; in nanoseconds of the system's clock.
     failed_until: AtomicU64,
 }
 
@@ -108,7 +116,7 @@ pub(crate) struct MuxPlace {
 struct Used {
     mux: Arc<Mux>,
     _care: Care,
-    /// Reads a port whose share has nothing but the port to hear from, also where no queue pair does.
+    /// Group that reads a port whose share hears by the port alone, also while no queue pair does.
     group: Option<Arc<Group>>,
 }
 
@@ -155,8 +163,8 @@ impl MuxPlace {
         })
     }
 
-    /// Likewise, for those that do without where there is none. They wait for no process that has to
-    /// give its share first, and try again where that need not be so for ever.
+    /// Likewise, for threads that can do without. They wait only briefly for a process that has to
+    /// give a share, and try again later if the failure need not last.
     pub(crate) fn open_if_any(&self, engine: &Engine) -> Option<Arc<Mux>> {
         let nanos = |at: Duration| u64::try_from(at.as_nanos()).unwrap_or(u64::MAX);
         if nanos(now().0) < self.failed_until.load(Ordering::Relaxed) {
@@ -343,12 +351,12 @@ impl Mux {
         &self.gsi
     }
 
-    /// Sends a management datagram from queue pair 1, now or when there is room. It leaves from this
-    /// port, whatever source port the path has.
+    /// Sends a management datagram from queue pair 1, now or when there is room. It leaves from
+    /// this port, even if the path has another source port.
     pub(crate) fn send_mad(&self, path: &Path, mad: &[u8; MAD_LEN]) {
         self.gsi.push(path, mad);
         if self.users.lock().is_empty() {
-            // Nobody would notice that there is room.
+            // No poll group would notice that there is room.
             self.end_blocking();
         }
         self.transmit_waiting();
@@ -384,7 +392,7 @@ impl Mux {
         self.flags.fetch_and(!BLOCKED, Ordering::AcqRel);
     }
 
-    /// Nothing is sent until there is room.
+    /// Sending waits until there is room.
     fn await_room(&self) {
         let before = self.flags.fetch_or(BLOCKED, Ordering::AcqRel);
         if before & AWAITS_ROOM == 0 {

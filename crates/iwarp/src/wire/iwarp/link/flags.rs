@@ -4,7 +4,7 @@
 
 use crate::engine::sync::{AtomicU32, Ordering};
 
-/// Nothing is sent until the stream can be written, or is tried.
+/// Sending waits until the stream can be written, or is tried.
 pub(super) const WRITE_BLOCKED: u32 = 1;
 /// The stream is not full, but the posts or acknowledgements that wait go out together. Never set
 /// without [`WRITE_BLOCKED`].
@@ -13,13 +13,13 @@ pub(super) const HELD: u32 = 1 << 1;
 /// [`WRITE_BLOCKED`] lasts: changing it costs a system call, which a program that polls can do
 /// without.
 pub(super) const AWAITS_WRITING: u32 = 1 << 2;
-/// Nothing is read until there are receives ([`Incoming::is_stalled`](super::pipes::Incoming)).
+/// Reading waits until there are receives ([`Incoming::is_stalled`](super::pipes::Incoming)).
 pub(super) const READ_STALLED: u32 = 1 << 3;
 /// The peer has closed, and the queue pair is not told yet.
 pub(super) const END_HELD: u32 = 1 << 4;
-/// Nothing more is read.
+/// Reading has ended.
 pub(super) const READ_ENDED: u32 = 1 << 5;
-/// Nothing more is written.
+/// Writing has ended.
 pub(super) const WRITE_ENDED: u32 = 1 << 6;
 /// The link has left its groups.
 pub(super) const CLOSED: u32 = 1 << 7;
@@ -40,29 +40,29 @@ impl Flags {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// Whether one of `bits` is set.
+    /// True if one of `bits` is set.
     #[inline]
     pub(super) fn has(&self, bits: u32) -> bool {
         self.load() & bits != 0
     }
 
-    /// Returns what was set before.
+    /// Returns the flags before.
     pub(super) fn set(&self, bits: u32) -> u32 {
         self.0.fetch_or(bits, Ordering::SeqCst)
     }
 
-    /// Returns what was set before.
+    /// Returns the flags before.
     pub(super) fn clear(&self, bits: u32) -> u32 {
         self.0.fetch_and(!bits, Ordering::SeqCst)
     }
 
-    /// Clears `bits` if `condition` is set. What was set before; `None` where it is not.
+    /// Clears `bits` if `condition` is set. Returns the flags before; `None` if it is not.
     #[inline]
     pub(super) fn clear_if(&self, condition: u32, bits: u32) -> Option<u32> {
         self.change(|flags| (flags & condition != 0).then_some(flags & !bits))
     }
 
-    /// Sets `bits` unless `condition` is set. What was set before; `None` where it is.
+    /// Sets `bits` unless `condition` is set. Returns the flags before; `None` if it is.
     pub(super) fn set_unless(&self, condition: u32, bits: u32) -> Option<u32> {
         self.change(|flags| (flags & condition == 0).then_some(flags | bits))
     }

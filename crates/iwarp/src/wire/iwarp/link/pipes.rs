@@ -13,7 +13,7 @@ use iwarp_types::{AccessError, Accessor, PdId, Wanted};
 
 use crate::engine::endpoint::{Endpoint, Receiving};
 
-/// The part that takes bytes apart that have come.
+/// The part that takes apart bytes that have come.
 #[derive(Debug)]
 pub(super) enum Incoming {
     Iwarp(Receiver),
@@ -61,7 +61,7 @@ impl Incoming {
         }
     }
 
-    /// Whether nothing more is to be read until there are receives.
+    /// True if reading waits until there are receives.
     #[inline]
     pub(super) fn is_stalled(&self) -> bool {
         match self {

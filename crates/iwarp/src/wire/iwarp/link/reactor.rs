@@ -24,7 +24,7 @@ use crate::engine::sync::{AtomicBool, Mutex, Ordering};
 #[derive(Debug)]
 pub(super) struct Reactor {
     place: Mutex<Option<AsyncFd<Borrowed>>>,
-    /// There is one.
+    /// There is a place.
     is_in: AtomicBool,
     /// The last read took all there was.
     drained: AtomicBool,
@@ -55,13 +55,13 @@ impl Reactor {
         self.drained.store(all, Ordering::Release);
     }
 
-    /// Whether a task may be asleep here.
+    /// True if a task may be asleep here.
     #[inline]
     pub(super) fn is_in(&self) -> bool {
         self.is_in.load(Ordering::SeqCst)
     }
 
-    /// Whether what was posted may be left to the task that drives. To be asked after the post.
+    /// True if posted requests may be left to the task that drives. To be asked after the post.
     #[inline]
     pub(super) fn gathers(&self) -> bool {
         self.gathers.load(Ordering::SeqCst)

@@ -36,7 +36,7 @@ fn read_staged(link: &Link, spare: &mut [u8]) -> io::Result<Option<Read>> {
     some_octets(n, |staged| Read { direct: 0, staged, room })
 }
 
-/// Nothing there is no error.
+/// An empty stream is no error.
 fn some_octets(n: io::Result<usize>, of: impl FnOnce(usize) -> Read) -> io::Result<Option<Read>> {
     match n {
         Ok(n) => Ok(Some(of(n))),
@@ -128,7 +128,7 @@ impl Link {
     }
 
     /// Takes apart what is in staging, where messages wait for receives, and what was and will be
-    /// read. How much then is left in staging; `None` when nothing has come.
+    /// read. Returns the bytes then left in staging; `None` when nothing has come.
     fn receive_on(
         &self,
         rx: &mut Rx,
@@ -199,8 +199,8 @@ impl Link {
         self.reactor.has_read(_all);
     }
 
-    /// Whether the end of the stream is kept from the queue pair for a moment: messages wait for
-    /// receives, which the program may be about to post.
+    /// Keeps the end of the stream from the queue pair for a moment, if messages wait for receives,
+    /// which the program may be about to post. False if none wait.
     fn hold_end(&self, rx: &mut Rx) -> bool {
         if !self.endpoint.has_parked() {
             return false;
@@ -220,7 +220,7 @@ impl Link {
         true
     }
 
-    /// Ends [`Self::hold_end`]. Not where the queue pair may have another stream by now.
+    /// Ends [`Self::hold_end`], unless the queue pair may have another stream by now.
     fn tell_end(&self, rx: &mut Rx) {
         if rx.end_held && !self.flags.has(END_HELD | CLOSED) {
             rx.end_held = false;
@@ -307,7 +307,7 @@ impl Link {
         let n = self.stream.recv(&mut [IoPartMut::from(&guard), IoPartMut::new(spare)]);
         let n = self.count_in(n);
         if n.as_ref().is_err_and(is_bad_address) {
-            // Nothing was taken from the stream: the rest of the segment comes by way of staging,
+            // No bytes were taken from the stream: the rest of the segment comes by way of staging,
             // where it is dropped.
             incoming.direct_refused(bad_address(&guard));
             return read_staged(self, spare);

@@ -170,7 +170,7 @@ impl Link {
     #[inline]
     pub(super) fn hand_on_postponed(&self) {
         if self.endpoint.postpones() && self.is_writing() {
-            // Whoever has the token looks for them once more.
+            // The thread that has the token looks for them once more.
             self.tx.request(|tx| self.transmit_some(tx));
         } else {
             self.endpoint.hand_on_postponed();

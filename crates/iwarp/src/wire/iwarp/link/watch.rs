@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Looking now and then whether the peer is still there, as long as something is expected of it.
+//! Checks now and then that the peer is still there, as long as something is expected of it.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::engine::sync::Mutex;
 use crate::engine::vigil::{Verdict, Vigil, pause, question_pause};
 use crate::engine::worker::{Deadline, Timed};
 
-/// The knowledge of a link's peer. That a look is going to be taken says [`PEER_WATCHED`].
+/// The knowledge of a link's peer. [`PEER_WATCHED`] says that a look is going to be taken.
 #[derive(Debug)]
 pub(super) struct Watch(Mutex<State>);
 
@@ -25,7 +25,7 @@ struct State {
     patience: Option<Duration>,
     vigil: Option<Vigil>,
     timer: Option<Deadline>,
-    /// The system tells nothing and has to watch by itself.
+    /// The system tells nothing, and has to watch by itself.
     blind: bool,
     /// The system has been told to ask often.
     asks_often: bool,

@@ -29,7 +29,7 @@ const HOLD: Duration = Duration::from_millis(10);
 /// The time that a proof may take.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Those of one queue pair.
+/// Guests of one queue pair.
 #[derive(Default)]
 pub(crate) struct Guests {
     list: Vec<Guest>,
@@ -45,9 +45,9 @@ struct Guest {
 }
 
 enum Stage {
-    /// Nothing was answered.
+    /// Not answered yet.
     Waiting(Waiting),
-    /// Was answered, and is to prove that it knows the secret.
+    /// Answered; it is to prove that it knows the secret.
     Proving(Proving),
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct Proving {
 
 /// The fate of a guest.
 pub(crate) enum Moved {
-    /// Nothing yet.
+    /// Not decided yet.
     No,
     /// It has gone, or was sent away.
     Gone(&'static str),
@@ -163,8 +163,8 @@ impl Guest {
 }
 
 impl Guests {
-    /// Whether there is room for another. Where there are many, the one goes that has had the
-    /// longest time to prove something.
+    /// True if there is room for another. If there are many, the one that has had the longest time
+    /// to prove something goes.
     pub(crate) fn make_room(&mut self, tasks: &Tasks, now: Time) -> bool {
         if self.list.len() >= MOST {
             let oldest = self.list.iter().position(|guest| now >= guest.since.plus(GRACE));
@@ -212,7 +212,7 @@ impl Guests {
         Ok(())
     }
 
-    /// Whether one was answered and may turn out to be the peer.
+    /// True if one was answered and may turn out to be the peer.
     pub(crate) fn any_proving(&self) -> bool {
         self.list.iter().any(|guest| matches!(guest.stage, Stage::Proving(_)))
     }
@@ -255,8 +255,8 @@ impl Guests {
         }
     }
 
-    /// Drops guests that were asked for a proof long ago. Where this process has slept itself, a proof
-    /// may have come that nobody has looked at.
+    /// Drops guests that were asked for a proof long ago. If this process has slept itself, a proof
+    /// may have come unread.
     pub(crate) fn expire(&mut self, tasks: &Tasks, now: Time) -> Option<(Line, Negotiated, Claim)> {
         let is_late = |guest: &&Guest| {
             matches!(guest.stage, Stage::Proving(_)) && now >= guest.since.plus(PATIENCE)

@@ -215,7 +215,7 @@ mod tests {
         assert!(reason(b"no").contains("something else"));
     }
 
-    /// Whatever one byte is, and wherever the end: nothing but an introduction is taken for one.
+    /// Only an introduction is taken for one, for any value of one byte and any length.
     #[test]
     fn hostile_octets_are_nobody() {
         let octets = introduction(Secret::Responders, 0x0001_0203, 0x0004_0506).encode();

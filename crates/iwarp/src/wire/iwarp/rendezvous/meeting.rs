@@ -78,17 +78,17 @@ pub(super) struct State {
 }
 
 pub(super) struct Search {
-    /// Whether this end's own connection wins over the peer's.
+    /// True if this end's own connection wins over the peer's.
     leads: bool,
     attempt: Option<Attempt>,
-    /// When to try next, where nothing is under way.
+    /// When to try next, if no attempt is under way.
     next: Time,
     pause: Duration,
     /// The time that work has been waiting.
     waited: WaitedTime,
-    /// The outcome of the last attempt, or the fault where that is known.
+    /// The outcome of the last attempt, or the fault if that is known.
     failure: Option<String>,
-    /// Where it is not known what the peer speaks.
+    /// Present while it is not known what the peer speaks.
     pub(super) question: Option<Question>,
     timer: Option<Alarm>,
 }
@@ -116,12 +116,13 @@ struct Held {
     line: Line,
     terms: Negotiated,
     proof: [u8; PROOF],
-    /// Where this end did not know its own secret.
+    /// Present if this end did not know its own secret.
     claim: Option<Claim>,
 }
 
 impl Search {
-    /// That the numbers differ says more than what became of an attempt after that.
+    /// Keeps an earlier finding that the numbers differ: it says more than the outcome of later
+    /// attempts.
     fn note(&mut self, failure: String) {
         if self.failure.as_deref() != Some(UNPROVEN) {
             self.failure = Some(failure);
@@ -130,7 +131,7 @@ impl Search {
 }
 
 impl Attempt {
-    /// Whether there is a connection.
+    /// True if there is a connection.
     fn is_connected(&self) -> bool {
         match &self.stage {
             Stage::Calling { calling, .. } => calling.is_connected(),
@@ -260,7 +261,7 @@ impl Meeting {
         self.end_search(&mut state);
     }
 
-    /// There is nobody to be found any more.
+    /// Ends the search, and sends all guests away.
     pub(super) fn end_search(&self, state: &mut State) {
         self.drop_search(state.search.take());
         state.guests.send_all_away(self.tasks());
@@ -588,7 +589,7 @@ impl Meeting {
         }
     }
 
-    /// Whether the process at the other end of a connection may have it.
+    /// Checks that the process at the other end of a connection may have it.
     fn check_user(&self, theirs: SocketAddr, ours: Option<SocketAddr>) -> Result<(), Unwelcome> {
         let ours = ours.ok_or(Unwelcome::Gone)?;
         let engine = self.engine();
@@ -609,8 +610,8 @@ impl Meeting {
         }
     }
 
-    /// There is a connection. What the peer has claimed is still to be judged where this end has
-    /// not been told its own number.
+    /// There is a connection. The peer's claim is still to be judged if this end has not been told
+    /// its own number.
     fn met(
         &self,
         state: &mut State,
@@ -649,7 +650,7 @@ impl Meeting {
         self.endpoint.unreachable();
     }
 
-    /// Whether the queue pair is its own peer. No other on this host has its number.
+    /// True if the queue pair is its own peer. No other on this host has its number.
     fn is_itself(&self, peer: &Peer) -> bool {
         let here = |ip: IpAddr| {
             ip == peer.local

@@ -22,11 +22,11 @@
 //! # Who connects
 //!
 //! The end whose (GID, number) is lower connects at once when it comes to RTS, the other one 2 ms
-//! later; an end that stays in RTR, as one does that only receives, 2 ms later than either. Nothing
-//! listens before RTR, as only then the program has said at which address. So of two ends that come
-//! one after the other, the later one finds the earlier one's door open; the earlier one tries
-//! again after 0.25 ms, and twice as long each time, up to half a second. When both connect at
-//! once, the lower end's connection wins:
+//! later; an end that stays in RTR, as one does that only receives, 2 ms later than either. A door
+//! opens in RTR, not before, as only then the program has said at which address. So of two ends
+//! that come one after the other, the later one finds the earlier one's door open; the earlier one
+//! tries again after 0.25 ms, and twice as long each time, up to half a second. When both connect
+//! at once, the lower end's connection wins:
 //!
 //! - The lower end takes its own as soon as the peer has answered. As long as it has one under way
 //!   it answers none.
@@ -38,13 +38,13 @@
 //!
 //! # Who is believed
 //!
-//! Which ports are taken everybody on a host can see, and 256 queue pairs share one. So a
-//! connection counts as the peer's when all of this is true; else it is refused, in the same words
-//! whatever is wrong, and the search goes on:
+//! All users of a host can see which ports are taken, and 256 queue pairs share one. So a
+//! connection counts as the peer's when all of this is true; else it is refused, in words that do
+//! not tell what is wrong, and the search goes on:
 //!
 //! 1. It is between the two GIDs, and says both queue pair numbers.
-//! 2. The process at its other end, if that is on this host, is the same user's, root's, or of a
-//!    user that `IWARP_ALLOW_USERS` names.
+//! 2. The process at its other end, if that is on this host, is this user's, root's, or of a user
+//!    that `IWARP_ALLOW_USERS` names.
 //! 3. The other end proves, without saying them, that its program knows the *packet sequence
 //!    numbers* of both ends (`sq_psn` of each is `rq_psn` of the other): see [`proof`].
 //!
@@ -67,11 +67,18 @@
 //!     first FPDU)                                ---->         judges both; takes the connection
 //! ```
 //!
-//! Nothing is given up for a connection that has proven nothing: 8 of them wait at a time, the
-//! oldest gives way after 0.2 s, and an attempt of our own goes on meanwhile. A queue pair answers
-//! 64 at once and then 4 a second ([`proof::Tries`]).
+//! A connection that has proven nothing displaces nothing: 8 of them wait at a time, the oldest
+//! gives way after 0.2 s, and an attempt of our own goes on meanwhile. A queue pair answers 64 at
+//! once and then 4 a second ([`proof::Tries`]).
 //!
 //! [`numbers`]: crate::engine::numbers
+//!
+//! # Giving up
+//!
+//! An end retries after refusals for timeout times retry count, but for 3 s at least, and longer while a
+//! connection is under way. Time in which the machine stood still does not count ([`wait`]). Then the
+//! oldest request reports that the peer does not answer, and one line names the addresses that could not
+//! meet. Listeners of the connection manager are public services and ask for no proof.
 
 mod door;
 mod guest;
@@ -128,7 +135,7 @@ impl Rendezvous {
         Ok(())
     }
 
-    /// From now on they do not. Nothing listens for a queue pair that is not there.
+    /// Connections for the queue pair come in no more. A door without queue pairs is closed.
     fn withdraw(&self, meeting: &Meeting) {
         let number = meeting.number();
         let Some(port) = number.port() else { return };

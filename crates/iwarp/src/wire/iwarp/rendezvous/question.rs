@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Whether the peer speaks RoCE v2: a queue pair that may speak either asks by datagrams, beside its
-//! search for a peer of our own kind over TCP.
+//! Finds out whether the peer speaks RoCE v2: a queue pair that may speak either protocol asks by
+//! datagrams, beside its search for a peer of our own kind over TCP.
 //!
 //! The first proof decides, for good: a stream that has proven to be the peer's, or a packet that
 //! only a peer that speaks RoCE v2 would send ([`iwarp_roce::probe`]). Both ends of our own kind
-//! never send one while they may speak either, so they never decide for different protocols. What
-//! is posted meanwhile waits, and goes to the peer by whatever is chosen.
+//! never send one while they may speak either, so they never decide for different protocols. Work
+//! posted meanwhile waits, and goes to the peer by the protocol that is chosen.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -38,7 +38,7 @@ impl Question {
     }
 }
 
-/// Whether no queue pair of our own kind has this number.
+/// True if no queue pair of our own kind has this number.
 const fn is_foreign(qpn: u32) -> bool {
     (port_of(qpn) as u32) < LOWEST_PORT
 }

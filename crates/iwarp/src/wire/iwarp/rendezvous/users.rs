@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Whose processes on this host a queue pair may be connected with.
+//! Users of this host whose processes a queue pair may be connected with.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,16 +23,16 @@ pub(crate) enum Unwelcome {
 }
 
 impl Unwelcome {
-    /// Whether it is worth telling the user. A connection that nobody has at its other end was given
-    /// up: both ends try to connect, and a peer that has its connection by then closes the others. If
-    /// nothing else comes of the search, its end says what became of the last attempt.
+    /// True if it is worth telling the user. A connection without a process at its other end was
+    /// given up: both ends try to connect, and a peer that has its connection by then closes the
+    /// others. If the search fails, the outcome of the last attempt is reported then.
     pub(crate) const fn is_somebody(self) -> bool {
         matches!(self, Self::User(_))
     }
 }
 
-/// Whether the process at `theirs` may be connected with `ours`. Those of other hosts and of other
-/// network namespaces cannot be told apart; they have to prove what they know, as everybody does.
+/// Checks that the process at `theirs` may be connected with `ours`. Processes of other hosts and
+/// of other network namespaces cannot be told apart; they have to prove what they know, as all do.
 pub(crate) fn check(
     network: &dyn Network,
     users: &Users,

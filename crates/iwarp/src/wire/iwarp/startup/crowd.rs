@@ -173,8 +173,7 @@ impl Place {
         }
     }
 
-    /// Those of the same source that came before and have not asked yet, oldest first: the last
-    /// few of them.
+    /// Earlier guests of this source that have not asked yet, oldest first: the last few of them.
     pub(crate) fn elders(&self) -> Vec<Arc<dyn Guest>> {
         let Held::Arriving(serial) = self.held else { return Vec::new() };
         let state = self.crowd.state.lock();

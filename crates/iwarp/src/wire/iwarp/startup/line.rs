@@ -63,7 +63,7 @@ impl Line {
         if sent < octets.len() { Err(io::ErrorKind::WriteZero.into()) } else { Ok(()) }
     }
 
-    /// Whether the other end keeps it open, and has said nothing that was not received.
+    /// True if the other end keeps it open, and all that it has said was received.
     pub(crate) fn is_quiet(&self) -> bool {
         let quiet = |error: io::Error| error.kind() == io::ErrorKind::WouldBlock;
         self.receive(&mut [0]).is_err_and(quiet)
@@ -114,7 +114,7 @@ impl Calling {
         Ok(calling)
     }
 
-    /// Whether it is a caller that waits.
+    /// True if a caller waits for it.
     pub(crate) const fn is_callers(&self) -> bool {
         self.task.is_none()
     }
@@ -129,7 +129,7 @@ impl Calling {
         if self.has_asked() { Interest::READ } else { Interest::WRITE }
     }
 
-    /// Whether there is a connection.
+    /// True if there is a connection.
     pub(crate) const fn is_connected(&self) -> bool {
         self.connected
     }
@@ -139,8 +139,8 @@ impl Calling {
         &self.received
     }
 
-    /// Sends the Request, as far as that goes now: not before there is a connection.
-    /// Whether all of it is sent.
+    /// Sends the Request, as far as that goes now: not before there is a connection. True once all
+    /// of it is sent.
     fn ask(&mut self) -> Result<bool, ConnectError> {
         let request = self.initiator.request();
         match self.line.port.send(&[IoPart::new(&request[self.sent..])], false) {
@@ -164,7 +164,7 @@ impl Calling {
         Ok(self.has_asked())
     }
 
-    /// Whether the Request is sent.
+    /// True if the Request is sent.
     pub(crate) fn has_asked(&self) -> bool {
         self.sent == self.initiator.request().len()
     }

@@ -100,8 +100,7 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// Whether another address of the peer may do: nothing that answers as it should was found at
-    /// this one.
+    /// True if another address of the peer may do: at this one, no program answered as it should.
     pub(crate) const fn is_of_the_address(&self) -> bool {
         matches!(self, Self::Unreachable(_) | Self::Startup(_) | Self::Io(_))
     }

@@ -4,8 +4,9 @@
 //!
 //! The number of connections that may be here at a time is the [`crowd`](crate::wire::iwarp::startup::crowd)'s
 //! matter. Descriptors are the other thing that runs out: then connections without a Request give
-//! theirs up, the oldest first. Where there are none, the listener rests; what still waits after
-//! that is refused with a descriptor that was kept for it, so that peers learn what is the matter.
+//! theirs up, the oldest first. If there are none, the listener rests; connections that still wait
+//! after that are refused with a descriptor that was kept for it, so that peers learn what is the
+//! matter.
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -166,7 +167,7 @@ impl Reception {
         }
     }
 
-    /// There is no descriptor for a connection that waits. Whether there may be one now.
+    /// There is no descriptor for a connection that waits. True if there may be one now.
     fn make_do(&self, acceptor: &dyn Acceptor, error: &io::Error) -> bool {
         if let Some(victim) = self.crowd.evict() {
             report!(
@@ -307,16 +308,16 @@ impl Arriving {
     }
 }
 
-/// Whether connections of the same peer that came before are looked at first.
+/// Selects whether earlier connections of the peer are looked at first.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Order {
     EldersFirst,
     AsItComes,
 }
 
-/// Programs count their connections in the order in which they make them, and take the order of the
-/// requests for the same (perftest does). A connection whose Request is there when it is taken
-/// would pass the one before it, whose Request came a moment earlier and waits to be read.
+/// Programs count their connections in the order in which they make them, and expect their requests
+/// in that order (perftest does). A connection whose Request is there when it is taken would pass
+/// the one before it, whose Request came a moment earlier and waits to be read.
 fn elders_first(place: &Place) {
     for elder in place.elders() {
         elder.look();

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::*;
 use crate::engine::Engine;
-use crate::engine::group::Awaited;
+use crate::engine::group::Member;
 use crate::engine::numbers::{Numbers, port_of};
 use crate::engine::options::Options;
 use crate::port::{Clock, MemoryDatagrams, MemoryNetwork, Platform};
@@ -80,13 +80,13 @@ fn datagrams_pass_in_memory() {
         one.mux.send_mad(&way(ips[0], ips[1]), &[octet; MAD_LEN]);
         let (path, mad, unclaimed) = heard.mads.recv_timeout(DEADLINE).unwrap();
         assert_eq!((path.address.source, path.address.destination), (ips[0], ips[1]));
-        // Whatever the sender wanted: that is where it reads.
+        // The port at which it reads, and not the one that the sender wanted.
         assert_eq!(path.source_port, PORT);
         assert_eq!((mad, unclaimed), ([octet; MAD_LEN], false));
     }
 }
 
-/// A port that is to be looked at, as nobody may need it, is read until it is given back.
+/// A port that is to be looked at, as it may be needed no more, is read until it is given back.
 #[test]
 fn a_port_is_read_while_nobody_needs_it() {
     let host = host(Options::default(), Platform::default());
@@ -101,7 +101,7 @@ fn a_port_is_read_while_nobody_needs_it() {
 #[test]
 fn datagrams_pass_by_the_broker() {
     let one = host(Options::default(), Platform::default());
-    // Another engine of the process has the same port, and the same handler.
+    // Another engine of the process shares port and handler.
     let other = host(Options::default(), Platform::default());
     let heard = Hearing::at(&one);
     let the_same = Hearing::at(&other).handler;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The handles of those who use the connection manager.
+//! The handles for users of the connection manager.
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -13,8 +13,8 @@ use iwarp_types::QpId;
 
 use super::{ConnectionManager, Party, error_of};
 
-/// A connection, or a question for a datagram service. Dropping it ends it, whatever it is like: it
-/// is given up, refused or disconnected, and nobody hears of it any more.
+/// A connection, or a question for a datagram service. Dropping it ends it in any state: it is
+/// given up, refused or disconnected, and its party hears of it no more.
 pub(crate) struct Communication {
     manager: Arc<ConnectionManager>,
     id: CommId,
@@ -79,7 +79,7 @@ impl Communication {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As for [`Self::accept`].
     pub(crate) fn attributes(&self, accept: &Accept<'_>) -> io::Result<Attributes> {
         self.manager.run(|state, _| state.protocol.attributes(self.id, accept)).map_err(error_of)
     }

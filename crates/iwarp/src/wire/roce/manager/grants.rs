@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Which services are this process's, among those of the host.
+//! The services of the host that are this process's.
 
 use std::collections::HashMap;
 use std::io;
@@ -14,7 +14,7 @@ use crate::port::share::Listening;
 /// is being replaced; a service that it has not given yet is asked for again by the carrier.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Those that were asked for, and what is known of them.
+/// The services that were asked for, and what is known of them.
 #[derive(Debug, Default)]
 pub(super) struct Grants {
     known: Mutex<HashMap<u64, Option<bool>>>,

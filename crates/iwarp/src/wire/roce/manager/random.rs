@@ -10,7 +10,7 @@ use iwarp_roce::cm::Random;
 pub(super) struct SystemRandom {
     numbers: [u8; 128],
     used: usize,
-    /// Where the system has none (a sandbox may forbid to ask for them).
+    /// Used if the system has none (a sandbox may forbid to ask for them).
     instead: RandomState,
     drawn: u64,
 }

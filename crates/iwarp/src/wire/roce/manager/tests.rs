@@ -27,7 +27,7 @@ fn until(what: &str, is_there: impl Fn() -> bool) {
     }
 }
 
-/// The network: by address, who is there.
+/// The network: the ends by address.
 #[derive(Default)]
 struct Wire {
     ends: StdMutex<BTreeMap<IpAddr, Weak<ConnectionManager>>>,
@@ -135,13 +135,13 @@ impl Scene {
         Communication::resolve(&self.managers[0], &resolve, party).unwrap()
     }
 
-    /// Nothing is left behind, once the worker has handed on what it was left.
+    /// The managers are clean, once the worker has handed on what it was left.
     fn becomes_clean(&self) {
         until("all to be gone", || self.managers.iter().all(|manager| manager.is_clean()));
     }
 
     /// The news that `party` has been told. Some of them are told by the worker, which hands on
-    /// what comes of a communication that is dropped, and whatever comes up meanwhile.
+    /// what comes of a communication that is dropped, and all that comes up meanwhile.
     fn news(&self, party: &Recorder) -> Vec<EventKind> {
         until("news that stay with the manager", || {
             ConnectionManager::all_is_handed_on(&self.managers)
@@ -298,7 +298,7 @@ fn a_service_of_another_process_cannot_be_had() {
     assert!(scene.managers[1].is_clean());
 }
 
-/// Events that happened before anybody listened to it are told first.
+/// Events that happened before a party was introduced are told first.
 #[test]
 fn news_wait_for_who_is_to_hear_them() {
     let scene = Scene::new();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Multicast groups: whose packets to them are.
+//! Multicast groups, and the queue pairs that get the packets to them.
 
 use std::collections::HashMap;
 use std::io;

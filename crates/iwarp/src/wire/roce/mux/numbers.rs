@@ -42,16 +42,16 @@ impl Numbers {
         Ok(Self::lodged(mux.gsi.allocate_qpn()?, Lodger::new(mux)))
     }
 
-    /// A number under which a peer finds the queue pair either way: as [`Self::addressable`], and by
-    /// datagrams that come to `mux`. Where the user has said which TCP ports there are it is found
-    /// by TCP alone, and [`Number::mux`] says nothing.
+    /// A number under which a peer finds the queue pair either way: as [`Self::addressable`], and
+    /// by datagrams that come to `mux`. If the user has set the TCP ports it is found by TCP alone,
+    /// and [`Number::mux`] is `None`.
     pub(crate) fn addressable_by_both(&self, mux: &Arc<Mux>) -> io::Result<Number> {
         self.addressable_within(mux.gsi.ports()?, Lodger::new(mux))
     }
 }
 
 impl Number {
-    /// Where datagrams for it come, if they do.
+    /// Port at which datagrams for it come, if they do.
     pub(crate) fn mux(&self) -> Option<&Arc<Mux>> {
         let lodging: &dyn Any = self.lodging()?;
         lodging.downcast_ref().map(|Lodger(mux)| mux)

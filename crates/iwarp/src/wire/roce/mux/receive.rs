@@ -19,7 +19,8 @@ use crate::port::Packets;
 /// Calls of the port before others get their turn.
 const CALLS: usize = 16;
 
-/// Packets that a queue pair gets under one lock: whoever posts waits no longer than for these.
+/// Packets that a queue pair gets under one lock: a thread that posts waits no longer than for
+/// these.
 const RUN: usize = 32;
 
 /// Peers whose way of numbering packets is remembered.
@@ -36,7 +37,7 @@ pub(super) struct Rx {
 #[derive(Debug, Default)]
 struct Touched(Vec<(Arc<Endpoint>, bool)>);
 
-/// Finds out which packets are to be handed to anybody.
+/// Finds out which packets are valid, and so handed to queue pairs.
 #[derive(Debug)]
 struct Checks {
     /// The numbers that peers give to their packets.
@@ -64,7 +65,7 @@ impl Touched {
 }
 
 impl Checks {
-    /// The next packet that is one. Nobody is told of the others.
+    /// The next valid packet. No queue pair is told of the others.
     fn next<'a>(&mut self, packets: &mut Packets<'a>, now: Time) -> Option<(Path, Packet<'a>)> {
         loop {
             let (path, octets) = packets.next()?;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A port that nobody needs any more is given back, although the device stays open: the drop-in
+//! A port that is needed no more is given back, although the device stays open: the drop-in
 //! libraries never close theirs, and a process that keeps its share may be the one on which all
 //! others of the user depend.
 //!
-//! Needed it is by numbers of queue pairs, and by a connection manager that listens or has not
-//! forgotten every peer yet. When the last of these has ended a worker looks a little later, so that
-//! a program that makes queue pairs one after the other keeps its share.
+//! It is needed by numbers of queue pairs, and by a connection manager that listens or has not
+//! forgotten every peer yet. When the last of these has ended a worker looks a little later, so
+//! that a program that makes queue pairs one after the other keeps its share.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -14,13 +14,13 @@ use std::time::Duration;
 use super::{LOOKS, Mux, Used};
 use crate::engine::sync::{Mutex, Ordering};
 
-/// The time that a port is kept that nobody needs.
+/// The time that a port is kept which is needed no more.
 const LINGER: Duration = Duration::from_millis(200);
 /// The number of times that it is looked at again, later each time, where a thread had it in hand
 /// just then.
 const TRIES: u32 = 6;
 
-/// Gives a port back if nobody needs it, at last when the worker that was to look ends.
+/// Gives a port back if it is not needed, at last when the worker that was to look ends.
 struct Rest {
     mux: Weak<Mux>,
     tries: u32,
@@ -37,7 +37,7 @@ impl Mux {
         self.rest_later();
     }
 
-    /// Nobody may need the port any more.
+    /// Has a worker look a little later at whether the port is still needed.
     pub(crate) fn rest_later(&self) {
         self.look_later(0);
     }
@@ -55,7 +55,7 @@ impl Mux {
 }
 
 impl Used {
-    /// Whether devices keep it, and nobody else.
+    /// True if only devices keep it.
     fn is_unused(&self) -> bool {
         self.mux.lodgers.load(Ordering::Acquire) == 0
             && Arc::strong_count(&self.mux) == self.mux.keepers.load(Ordering::Acquire) as usize

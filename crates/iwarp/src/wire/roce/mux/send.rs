@@ -30,8 +30,7 @@ const BUDGET: usize = 256 * 1024;
 /// Trains that are built in one go, and turns of queue pairs that build them.
 const TRAINS: usize = 1024;
 
-/// The size of the system's receive buffer unless somebody has changed that
-/// (`net.core.rmem_default`).
+/// The size of the system's receive buffer by default (`net.core.rmem_default`).
 const BUFFER: usize = 212_992;
 
 /// The rate at which a peer takes packets out of it, in bytes a second and with the overhead of
@@ -51,7 +50,7 @@ const LAZE: Duration = Duration::from_micros(20);
 #[derive(Debug)]
 pub(super) struct Tx {
     outbox: Outbox,
-    /// Of UC and UD.
+    /// The pace of UC and UD.
     pace: Pace,
     /// Queue pairs whose packets are in the outbox, with the trains that these are in.
     senders: Vec<(Weak<Endpoint>, Range<usize>)>,
@@ -162,7 +161,7 @@ impl Mux {
                 false
             }
             Ok(Sent::TooLong(path)) => {
-                // Those behind it were not tried yet.
+                // The trains behind it were not tried yet.
                 tell_too_long(&tx.senders, tx.outbox.trains_taken() - 1, &path);
                 true
             }
@@ -194,7 +193,7 @@ impl Mux {
             *built = self.clock.nanos();
         }
         self.gsi.transmit(burst, self.port.local_addr().port());
-        // Those that waited have their turn before others.
+        // Queue pairs that waited have their turn before others.
         let mut before = paced.len();
         while !burst.is_full() && senders.len() < TRAINS {
             let endpoint = if before > 0 { paced.pop_front() } else { self.waiting.pop() };
