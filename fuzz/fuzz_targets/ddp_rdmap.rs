@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! DDP and RDMAP headers from arbitrary octets: reading them never panics, and what was read and
-//! written again reads the same. No stream takes an opcode that it does not have.
+//! DDP and RDMAP headers from arbitrary octets: reading them never panics, and a header written
+//! again reads as before. No stream takes an opcode that it does not have.
 #![no_main]
 
 use iwarp_proto::ddp::Header;
@@ -51,7 +51,7 @@ fn opcodes(header: &Header) {
     assert!(second.is_none() || second == all);
 }
 
-/// The headers behind DDP's, whatever the opcode says they are.
+/// The headers behind DDP's, each read without regard to the opcode.
 fn messages(octets: &[u8]) {
     if let Some(request) = ReadRequest::parse(octets) {
         assert_eq!(request.octets(), octets);

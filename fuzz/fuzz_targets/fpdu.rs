@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! FPDUs: arbitrary octets never panic the receiver and never make it go on after an error; what
-//! one end frames the other takes out again, however the stream is cut.
+//! FPDUs: arbitrary octets never panic the receiver and never make it go on after an error; the
+//! other end takes framed ULPDUs out again, however the stream is cut.
 #![no_main]
 
 use std::convert::Infallible;
@@ -17,7 +17,7 @@ struct Input {
     markers: bool,
     /// Lengths of ULPDUs to send before the arbitrary octets begin.
     lengths: Vec<u16>,
-    /// How many octets more each read brings.
+    /// Numbers of octets more that each read brings.
     reads: Vec<u8>,
     /// An octet of the stream to change, and how.
     damage: Option<(u16, u8)>,
@@ -48,7 +48,7 @@ fuzz_target!(|input: Input| {
         first_damaged = sound.min(usize::from(at));
     }
     let (received, consumed) = receive(&input, &stream);
-    // Whatever was whole and unharmed arrives as it was sent.
+    // Every whole and unharmed ULPDU arrives as it was sent.
     let intact = whole_before(&input, &ulpdus, first_damaged);
     assert!(received.len() >= intact);
     assert_eq!(received[..intact], ulpdus[..intact]);
@@ -81,7 +81,7 @@ fn frame(input: &Input, ulpdus: &[Vec<u8>]) -> Vec<u8> {
     stream
 }
 
-/// How many ULPDUs end before stream position `end`.
+/// Number of ULPDUs that end before stream position `end`.
 fn whole_before(input: &Input, ulpdus: &[Vec<u8>], end: usize) -> usize {
     let mut framer = Framer::new(input.crc, input.markers);
     let ends = ulpdus.iter().map(|ulpdu| {
@@ -94,7 +94,7 @@ fn whole_before(input: &Input, ulpdus: &[Vec<u8>], end: usize) -> usize {
     ends.take_while(|&position| position <= end as u64).count()
 }
 
-/// What the receiver makes of the stream when it comes in pieces, and how much of it it takes.
+/// The ULPDUs that the receiver takes from the stream in pieces, and the octets that it consumes.
 fn receive(input: &Input, stream: &[u8]) -> (Vec<Vec<u8>>, usize) {
     let mut deframer = Deframer::new(input.crc, input.markers);
     let mut reads = input.reads.iter().copied().map(usize::from).cycle();

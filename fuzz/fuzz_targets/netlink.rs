@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! RDMA's netlink: whatever programs send, nothing panics, each answer is made of whole messages to
-//! the one who asked, and each request has one end at most.
+//! RDMA's netlink: for all messages of programs, nothing panics, each answer is made of whole
+//! messages to its requester, and each request has one end at most.
 #![no_main]
 
 use arbitrary::Arbitrary;

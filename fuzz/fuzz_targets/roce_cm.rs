@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The connection manager over management datagrams: whatever peers send and programs call, in
-//! whatever order, nothing panics, what is remembered is bounded, a datagram brings two at most,
+//! The connection manager over management datagrams: for all messages of peers and calls of
+//! programs, in any order, nothing panics, its memory is bounded, a datagram brings two at most,
 //! and in the end nothing is left.
 //!
 //! Covers: ROCE-145
@@ -69,7 +69,7 @@ enum Step {
         qp: u8,
         octets: [u8; 24],
     },
-    /// What was sent here, sent back.
+    /// A datagram sent here, sent back.
     Echo {
         peer: u8,
         which: u8,
@@ -223,8 +223,7 @@ impl World {
         }
     }
 
-    /// A message whose ids and addresses are those that are known, for the rest of zeros but for
-    /// some octets.
+    /// A message with known ids and addresses; for the rest zeros, but for some octets.
     fn fitting(
         &self,
         number: u8,
@@ -310,7 +309,7 @@ impl World {
         assert!(self.manager.next_timeout().is_none_or(|due| due > self.now));
     }
 
-    /// The program closes everything, and nobody answers.
+    /// The program closes everything, and no peer answers.
     fn end(mut self) {
         for id in std::mem::take(&mut self.ids) {
             self.manager.close(CommId(id), self.now);

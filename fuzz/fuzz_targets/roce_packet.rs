@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Packets of RoCE v2: no octets from the network panic the receiver; a packet that is read and
-//! built again says the same; its ICRC is verified without being told the identification, and a
-//! changed bit is noticed where the identification is known.
+//! Packets of RoCE v2: no octets from the network panic the receiver; a packet read and built again
+//! is unchanged; its ICRC is verified without knowledge of the identification, and a changed bit is
+//! noticed if the identification is known.
 //!
 //! Covers: ROCE-003, ROCE-004, ROCE-008
 #![no_main]
@@ -34,7 +34,7 @@ fuzz_target!(|input: &[u8]| {
         sealed(&path, id, octets, bit);
     }
     if let Some(octets) = octets.first_chunk() {
-        // Whatever a program hands back as the header of a datagram.
+        // Any octets that a program hands back as the header of a datagram.
         let _ = grh::answer(octets);
     }
 });

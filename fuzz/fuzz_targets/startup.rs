@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Start-up: no octets from the peer panic either end; a frame that is received in pieces gives
-//! what it gives whole; what two ends of any configuration agree on fits together.
+//! Start-up: no octets from the peer panic either end; a frame received in pieces gives the result
+//! of the whole one; the parameters that two ends of any configuration agree on fit together.
 #![no_main]
 
 use std::time::Duration;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a packet costs on its way: built with its ICRC from registered memory, verified, parsed.
+//! The cost of a packet: built with its ICRC from registered memory, verified, parsed.
 //!
 //! `cargo bench -p iwarp-roce --bench packets`
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The settings of a queue pair, and those that the program sets later.
+//! The settings of a queue pair, and the attributes that the program sets later.
 
 use core::time::Duration;
 
@@ -27,16 +27,15 @@ pub struct Config {
     pub max_recv_sge: usize,
     /// Receives come from a shared receive queue.
     pub shared_receive: bool,
-    /// The protection domain that the memory of receives is in, where it is another: the shared
-    /// receive queue's.
+    /// The protection domain of receives' memory, where it is another: the shared receive queue's.
     pub receive_pd: Option<PdId>,
-    /// After how long the owner is told, once, that a message of the peer's finds no receive
+    /// Time after which the owner is told, once, that a message of the peer's finds no receive
     /// ([`Event::NoReceive`](iwarp_types::Event::NoReceive)).
     pub tell_no_receive: Option<Duration>,
 }
 
 impl Config {
-    /// On whose behalf the memory of receives is touched.
+    /// The accessor for the memory of receives.
     pub(crate) fn receiver(&self) -> Accessor {
         Accessor { pd: self.receive_pd.unwrap_or(self.pd), qp: self.qp }
     }
@@ -63,7 +62,7 @@ impl Default for Config {
 /// `ibv_modify_qp` has it.
 #[derive(Clone, Copy, Debug)]
 pub struct Attributes {
-    /// The way to the peer (RC, UC). Of UD only the ports count.
+    /// The way to the peer (RC, UC). UD uses only its ports.
     pub path: Path,
     /// The peer's queue pair (RC, UC).
     pub dest_qp: u32,
@@ -71,19 +70,20 @@ pub struct Attributes {
     pub pkey: Pkey,
     /// Path MTU.
     pub mtu: Mtu,
-    /// PSN of the first packet that is sent.
+    /// PSN of the first packet that is sent (ROCE-043).
     pub sq_psn: Psn,
-    /// PSN of the first packet that is expected.
+    /// PSN of the first packet that is expected (ROCE-075).
     pub rq_psn: Psn,
-    /// Local ACK timeout code: 4.096 us x 2^code; 0 waits for ever, and 1 to 9 count as 10 (4.2 ms).
+    /// Local ACK timeout code: 4.096 us x 2^code; 1 to 9 count as 10 (4.2 ms), 0 waits for ever (ROCE-061).
     pub timeout: u8,
-    /// Times that a request is sent again for want of an answer, or after a sequence error: 0..7.
+    /// Times that a request is sent again for want of an answer, or after a sequence error: 0..7
+    /// (ROCE-062).
     pub retry_count: u8,
-    /// Times that a request is sent again after an RNR NAK: 0..6; 7 is without end.
+    /// Times that a request is sent again after an RNR NAK: 0..6; 7 is without end (ROCE-058).
     pub rnr_retry: u8,
-    /// Time that this end's RNR NAKs ask for.
+    /// Time that this end's RNR NAKs ask for (ROCE-087).
     pub min_rnr_timer: RnrTimer,
-    /// Reads and Atomics of this end's that may be under way.
+    /// Reads and Atomics of this end's that may be under way (ROCE-067).
     pub max_rd_atomic: u8,
     /// Reads and Atomics of the peer's that may be under way; the next power of two is granted.
     pub max_dest_rd_atomic: u8,

@@ -4,18 +4,20 @@
 //! connection manager's messages.
 //!
 //! ```text
-//!   wire      what the octets mean: BTH, extended headers, ICRC, GRH
+//!   wire      the meaning of the octets: BTH, extended headers, ICRC, GRH
 //!   cm        connection management: messages and the state of every connection
-//!   config    how a queue pair is made, and what is set later
+//!   config    the settings of a queue pair, those set later included
 //!   core      the contract of a queue pair over datagrams
 //!   payload   payloads of posted requests, and octets in and out of lists
 //!   work      states and work queues of UC and UD
 //!   rc        queue pairs of the type RC
-//!   probe     whether a peer speaks RoCE v2
+//!   probe     the search for a sign that a peer speaks RoCE v2
 //!   uc        queue pairs of the type UC
 //!   ud        queue pairs of the type UD
 //!   qp        a queue pair of any type
 //! ```
+//!
+//! `ROCE-001` and the like in comments are requirements, listed in `conformance/requirements.csv`.
 //!
 //! An acknowledgement says:
 //!

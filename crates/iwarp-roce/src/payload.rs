@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Payloads: those of posted requests, and octets in and out of scatter/gather lists.
+//! Payloads of posted requests, and octets in and out of scatter/gather lists.
 
 use alloc::vec::Vec;
 
@@ -37,7 +37,7 @@ impl Stored {
         &self.sges
     }
 
-    /// Copies octets of it, from `offset` on, and feeds them to the digest.
+    /// Copies octets of the payload, from `offset` on, and feeds them to the digest.
     #[inline]
     pub(crate) fn gather<M: Memory + ?Sized>(
         &self,
@@ -67,8 +67,8 @@ impl Stored {
     }
 }
 
-/// Places `data`, which begins so many octets behind the start of a scatter/gather list and does not
-/// reach beyond it.
+/// Places `data` in a scatter/gather list, `offset` octets behind its start; it does not reach
+/// beyond the list.
 #[inline]
 pub(crate) fn place<M: Memory + ?Sized>(
     list: &[Sge],

@@ -5,18 +5,19 @@
 //!
 //! It asks by a request that every responder takes for one that it has executed before: a Write of
 //! no octets, one PSN before the first. That is answered by an acknowledgement and changes nothing
-//! (IBA C9-105). Where the buffer would be named stands a mark, so that our own kind, which answers
-//! no such request while it may speak the other protocol, knows it for a question.
+//! (IBA C9-105, ROCE-077). A mark stands in place of the buffer's address and key, so that our own
+//! kind, which answers no such request while it may speak the other protocol, recognises the
+//! question.
 //!
 //! The proof that the peer speaks RoCE v2 is an answer, or its own first request. Both carry a PSN
-//! that only the two programs know, so nobody else has a say in it, short of trying 2^24 of them.
+//! that only the two programs know, so no third party can forge one, short of trying 2^24 PSNs.
 
 use iwarp_types::{QpId, Stag, TaggedOffset};
 
 use crate::config::Attributes;
 use crate::wire::{Bth, Burst, Header, Message, Packet, Path, Reth, Transport};
 
-/// The mark: nobody looks at either where the length is 0.
+/// The mark: where the length is 0, address and key are not looked at (ROCE-093).
 const MARK: Reth = Reth {
     va: TaggedOffset(u64::from_be_bytes(*b"iwarp? \x01")),
     rkey: Stag(0x6977_6172),
@@ -28,23 +29,23 @@ const MARK: Reth = Reth {
 pub struct Probe {
     qp: QpId,
     attributes: Attributes,
-    /// The attributes say which PSN comes first, and so it may ask.
+    /// The attributes hold the first PSN, so it may ask.
     may_ask: bool,
 }
 
-/// Whether a packet is a question by our own kind.
+/// True if a packet is a question by our own kind.
 #[inline]
 pub fn is_question(message: &Message) -> bool {
     matches!(message, Message::WriteBegin { only: true, reth: MARK, immediate: None })
 }
 
 impl Probe {
-    /// Of a queue pair in RTR, or, where `may_ask`, from RTS on.
+    /// A probe for a queue pair in RTR or, if `may_ask`, from RTS on.
     pub const fn new(qp: QpId, attributes: Attributes, may_ask: bool) -> Self {
         Self { qp, attributes, may_ask }
     }
 
-    /// Puts the question into a burst, where it may be asked.
+    /// Puts the question into a burst, if it may be asked.
     pub fn ask(&self, burst: &mut Burst) {
         if !self.may_ask {
             return;
@@ -57,7 +58,7 @@ impl Probe {
         let _ = burst.push(path, &header, 0, |_, _| Ok::<(), ()>(()));
     }
 
-    /// Whether a packet proves that the peer speaks RoCE v2.
+    /// True if a packet proves that the peer speaks RoCE v2.
     pub fn is_proof(&self, packet: &Packet<'_>, path: &Path) -> bool {
         let Attributes { path: own, pkey, sq_psn, rq_psn, .. } = &self.attributes;
         let Header { bth, transport, message, .. } = &packet.header;
@@ -70,7 +71,7 @@ impl Probe {
             return false;
         }
         if message.is_response() {
-            // A refusal names the PSN that is expected.
+            // A NAK names the expected PSN.
             return self.may_ask && (bth.psn == sq_psn.previous() || bth.psn == *sq_psn);
         }
         bth.psn == *rq_psn
@@ -113,12 +114,12 @@ mod tests {
         End::new(Rc::new(config), &attributes(n))
     }
 
-    /// As the other end of it receives a packet of end `n`.
+    /// The verdict of the other end on a packet of end `n`.
     fn arrives(n: u8, sent: &Sent) -> bool {
         probe(3 - n, true).is_proof(&sent.packet(), &sent.path)
     }
 
-    /// Every responder answers from RTR on, and does nothing else; and the answer is a proof.
+    /// Every responder answers from RTR on, and does nothing else; the answer is a proof.
     ///
     /// Covers: ROCE-077, ROCE-093
     #[test]
@@ -137,7 +138,7 @@ mod tests {
             assert_eq!(answer.packet().header.bth.psn, attributes(1).sq_psn.previous());
             assert!(arrives(2, answer));
         }
-        // As before, where it would be news that the peer is heard.
+        // As before, in RTR, where a request of the program's would raise `FirstHeard`.
         let mut waiting = Rc::new(*peer.core.config());
         waiting.set_attributes(&attributes(2));
         [QpState::Init, QpState::Rtr].into_iter().for_each(|to| waiting.modify(to).unwrap());
@@ -155,8 +156,8 @@ mod tests {
         assert_eq!(testing::packets(|burst| probe(1, false).ask(burst)), []);
     }
 
-    /// The packet that the peer's requester sends first proves it, and nothing behind it: that
-    /// comes again.
+    /// The first packet of the peer's requester proves it, and no later one does: the first comes
+    /// again.
     #[test]
     fn the_first_request_is_a_proof() {
         let mut peer = responder(2);
@@ -165,12 +166,12 @@ mod tests {
         let sent = peer.packets();
         let proofs: Vec<_> = sent.iter().map(|sent| arrives(2, sent)).collect();
         assert_eq!(proofs, [true, false]);
-        // An end that does not send yet takes it as well, but no answer.
+        // An end that does not send yet takes the request as proof as well, but no answer.
         assert!(probe(1, false).is_proof(&sent[0].packet(), &sent[0].path));
     }
 
     proptest! {
-        /// A sender that does not know the PSNs proves nothing, whatever it says.
+        /// A sender that does not know the PSNs proves nothing, no matter what it says.
         #[test]
         fn nobody_else_proves_anything(psn in 0..1_u32 << 24, response: bool, qp in 0..40_u32) {
             let aeth = Aeth { syndrome: Syndrome::ACK, msn: 0 };

@@ -16,7 +16,7 @@ use crate::uc::Uc;
 use crate::ud::Ud;
 use crate::wire::{Burst, Counters, Packet, Path};
 
-/// Makes the type of a list of types of queue pairs: each call goes to the one that it is.
+/// Defines the enum of the listed queue pair types, which passes each call to its variant.
 macro_rules! queue_pairs {
     ($($(#[$doc:meta])* $kind:ident($core:ty),)+) => {
         /// A queue pair of any type.
@@ -155,7 +155,7 @@ queue_pairs! {
 }
 
 impl Qp {
-    /// A queue pair of the configured type, in Reset; `None` for a type that RoCE has not.
+    /// A queue pair of the configured type, in Reset; `None` for a type that RoCE lacks.
     pub fn new(config: Config) -> Option<Self> {
         Some(match config.qp_type {
             QpType::Rc => Rc::new(config).into(),
@@ -174,7 +174,7 @@ impl Qp {
         }
     }
 
-    /// The attributes of one that has a peer of its own (RC, UC).
+    /// The attributes of a queue pair with a peer of its own (RC, UC).
     pub fn attributes(&self) -> Option<&Attributes> {
         match self {
             Self::Rc(core) => Some(core.attributes()),
@@ -183,7 +183,7 @@ impl Qp {
         }
     }
 
-    /// It, if it is of the type UD.
+    /// The queue pair, if it is of the type UD.
     pub fn ud(&mut self) -> Option<&mut Ud> {
         match self {
             Self::Ud(core) => Some(core),

@@ -227,7 +227,7 @@ impl Bank {
         old
     }
 
-    /// Whether each of `octets` was at its place at some moment since `since`.
+    /// True if each of `octets` was at its place at some moment since `since`.
     pub fn was_there(&self, (index, offset): Place, octets: &[u8], since: u64) -> bool {
         let region = &self.memory.regions[index];
         let Some(now) = region.octets.get(offset..offset + octets.len()) else { return false };
@@ -261,7 +261,7 @@ impl Bank {
         })
     }
 
-    /// Finds where an address lies, whatever the rights: the oracle's own way.
+    /// Finds the place of an address without regard to rights: the oracle's own way.
     pub fn shadow_of(&mut self, lkey: Stag, addr: u64, len: usize) -> Option<&mut [u8]> {
         let regions = &self.memory.regions;
         let index = regions.iter().position(|region| region.stag.index() == lkey.index())?;
@@ -269,7 +269,7 @@ impl Bank {
         self.shadows[index].part(offset, len)
     }
 
-    /// Where `to` of a tagged buffer lies, by the oracle's own reading: region index and offset.
+    /// Place of `to` of a tagged buffer, by the oracle's own reading: region index and offset.
     pub fn tagged_place(&self, stag: Stag, to: u64) -> Option<Place> {
         let mock::Bank { regions, windows } = &self.memory;
         if let Some(window) = windows.iter().find(|window| window.stag == stag) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Where every decision of a run comes from: a seed, or octets that a fuzzer chose.
+//! The source of every decision of a run: a seed, or octets that a fuzzer chose.
 
 /// A stream of decisions.
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ impl<'a> Choices<'a> {
         Self { source: Source::Octets(octets) }
     }
 
-    /// Whether the octets have run out. A seed never does.
+    /// True if the octets have run out. A seed never does.
     pub const fn is_exhausted(&self) -> bool {
         matches!(self.source, Source::Octets(octets) if octets.is_empty())
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The view that a queue pair of the simulator has of its host: memory whose every use the oracle
-//! watches, and into which others reach at the worst moments.
+//! A simulated queue pair's view of its host: memory of which the oracle watches every use, and
+//! into which others reach at the worst moments.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! A peer that sends what it likes: well-formed FPDUs first, then one wrong in a known way, then
-//! anything. What has to be answered is known for the known ways; for the rest nothing may be
-//! touched that was not granted, and every work request has to end.
+//! anything. For a known way the required answer is known; for the rest no memory may be touched
+//! that was not granted, and every work request has to end.
 
 use std::time::Duration;
 
@@ -75,7 +75,7 @@ enum Expected {
     Fault(Vec<Code>),
     /// Report the Terminate that it received, and send none.
     Terminated(Code),
-    /// Whatever it likes.
+    /// Any reaction.
     Anything,
 }
 
@@ -541,7 +541,7 @@ impl Peer<'_> {
                 (2, 0, 3)
             }
             _ => {
-                // Nothing else can be wrong with it.
+                // No field of it can be wrong, so it is cut short.
                 flying.truncate(rng.range(at as u64 + 1, end as u64 - 1) as usize);
                 net.links[1].fin = true;
                 (2, 0, 1)

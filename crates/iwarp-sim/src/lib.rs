@@ -6,7 +6,7 @@
 //! delay, stop, break and corrupt. One stream of decisions drives everything, so a seed names a
 //! run. The [`wire`] is read a second time by code of its own, and a [`model`] of each end says
 //! what may be sent, where every octet has to go and which completion is due. The module `engine`
-//! does the same to the whole library, and [`roce`] to the queue pairs of RoCE v2.
+//! does so for the whole library, and [`roce`] for the queue pairs of RoCE v2.
 
 #![forbid(unsafe_code)]
 

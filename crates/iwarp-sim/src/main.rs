@@ -13,7 +13,7 @@ use iwarp_sim::{Options, Summary, engine, roce, run_seed};
 #[derive(Parser, Debug)]
 #[command(version)]
 struct Arguments {
-    /// How many seeds.
+    /// Number of seeds.
     #[arg(long, default_value_t = 100)]
     seeds: u64,
     /// Steps of each run: 1000, 120 with --engine, 400 with --roce.

@@ -80,7 +80,7 @@ impl Posted {
         matches!(self.op, SendOp::Bind(_) | SendOp::LocalInvalidate(_))
     }
 
-    /// Whether it needs an answer.
+    /// True if it needs an answer.
     pub const fn asks(&self) -> bool {
         matches!(self.op, SendOp::Read { .. } | SendOp::Atomic { .. })
     }
@@ -174,7 +174,7 @@ pub struct Arriving {
 }
 
 impl Arriving {
-    /// Whether it ends a message that a farewell counts.
+    /// True if it ends a message that a farewell counts.
     fn ends_a_message(&self) -> bool {
         self.last
             && match self.meaning {
@@ -218,7 +218,7 @@ enum Asking {
     Posted(usize),
     /// The RTR frame.
     Rtr,
-    /// Whether the peer has all work requests before this one.
+    /// An empty Read, which asks if the peer has all work requests before this one.
     Acknowledgement(usize),
 }
 
@@ -235,7 +235,7 @@ enum Sending {
     Other,
 }
 
-/// Where octets are being placed.
+/// Place of octets that are being placed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Placing {
     /// In a tagged buffer.
@@ -263,7 +263,7 @@ pub struct Model {
     pub rtr: Option<Rtr>,
     /// A greeting may come.
     pub greets: bool,
-    /// An empty Write that nobody posted may come, to wake a responder.
+    /// An unposted empty Write may come, to wake a responder.
     pub nudges: bool,
     /// Operations of RFC 7306 are not to be used.
     pub refuses: bool,
@@ -317,11 +317,11 @@ pub struct Model {
     pub flushing: bool,
     /// Code of the Terminate that this end sent.
     pub terminate: Option<(u8, u8, u8)>,
-    /// Whether requests of RFC 7306 may fail because the peer has told nothing.
+    /// Set if requests of RFC 7306 may fail because the peer has not told its capabilities.
     pub extensions_may_fail: bool,
     /// The program disconnected: what is accepted may succeed behind what was flushed.
     pub disconnected: bool,
-    /// Nobody follows the stream: success is not judged.
+    /// Set if the stream is not followed: success is not judged.
     pub blind: bool,
     /// Completions that were checked.
     pub completions: u64,
@@ -350,7 +350,7 @@ impl Model {
         (self.sends.len() - self.ended_sends, self.recvs.len() - self.ended_recvs)
     }
 
-    /// Whether a Read or Atomic may still look at the peer's memory.
+    /// True if a Read or Atomic may still look at the peer's memory.
     pub fn asks(&self) -> bool {
         self.sends[self.ended_sends..].iter().any(Posted::asks)
     }
@@ -491,7 +491,7 @@ impl Model {
         Ok(())
     }
 
-    /// Everything that is done has been completed, whatever the other direction does.
+    /// Checks that everything done has been completed, no matter what the other direction does.
     pub fn check_prompt(&self) -> Verdict {
         if self.blind {
             return Ok(());
@@ -515,7 +515,7 @@ impl Model {
         Ok(())
     }
 
-    /// Nothing is left: every request has ended, unsignaled ones with success.
+    /// Checks that every request has ended, unsignaled ones with success.
     pub fn check_finished(&mut self, receives_too: bool) -> Verdict {
         while let Some(wqe) = self.sends.get(self.ended_sends) {
             demand!(
@@ -536,8 +536,8 @@ impl Model {
         Ok(())
     }
 
-    /// Whether octets may be placed there by a local element: it belongs to a receive or sink
-    /// that has not ended.
+    /// True if octets may be placed by that local element: it belongs to a receive or sink that has
+    /// not ended.
     pub fn grants(&self, sge: Sge) -> bool {
         let inside = |own: &Sge| {
             own.lkey == sge.lkey

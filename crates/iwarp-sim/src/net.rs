@@ -125,7 +125,7 @@ pub struct End {
     pub debts: BTreeMap<usize, u32>,
     /// Its windows.
     pub windows: [WindowUse; WINDOWS],
-    /// Whether its region for passing use is being invalidated: source, sink.
+    /// Set if its region for passing use is being invalidated: source, sink.
     pub passing: [bool; 2],
     /// Its outcome.
     pub outcome: Outcome,
@@ -221,7 +221,7 @@ impl End {
         }
     }
 
-    /// Whether it has asked its peer to say what was received.
+    /// True if it has asked its peer to tell the number of messages received.
     fn is_told_farewell(&self) -> bool {
         let qp = self.qp.borrow();
         let config = qp.config();
@@ -242,17 +242,17 @@ impl End {
         self.check.allow(mulpdu.clamp(MIN_MULPDU, MAX_ULPDU));
     }
 
-    /// Whether the queue pair works.
+    /// True if the queue pair works.
     pub fn is_up(&self) -> bool {
         self.qp.borrow().is_connected()
     }
 
-    /// Whether it has built octets that were not taken, or could build some.
+    /// True if it has built octets that were not taken, or could build some.
     pub fn wants_to_send(&self) -> bool {
         !self.out.is_empty() || self.qp.borrow_mut().wants_transmit()
     }
 
-    /// Whether a Terminate was seen on the wire.
+    /// True if a Terminate was seen on the wire.
     pub const fn has_terminated(&self) -> bool {
         self.check.is_terminated()
     }
@@ -673,7 +673,7 @@ impl Net {
         if self.ends[e].qp.borrow().has_parked() { self.receive(e, 0, false) } else { Ok(()) }
     }
 
-    /// Whether octets are under way, or could be made.
+    /// True if octets are under way, or could be made.
     pub fn is_busy(&self) -> bool {
         (0..2).any(|e| !self.links[e].flying.is_empty() || self.ends[e].wants_to_send())
     }

@@ -291,7 +291,7 @@ fn choose(net: &Net, e: usize, rng: &mut Choices<'_>, wrong: bool) -> Option<Pos
             let sges = list(net, e, Role::PassingSink, length, most, rng);
             let own = end.host.bank.borrow().region(Role::PassingSink).stag;
             let op = SendOp::Read { stag, to, invalidate: Some(own) };
-            // Nothing else may use the sink when it goes.
+            // No other request may use the sink when it goes.
             Posted::new(0, op, sges, None)
         }
         14 if (reads && atomics) || odd => {

@@ -27,7 +27,7 @@ pub enum Mode {
     Rough,
     /// An octet changes on the way; CRCs are on.
     Corrupt,
-    /// Octets change on the way and nobody can tell.
+    /// Octets change on the way, undetectably.
     Unchecked,
     /// The peer sends what it likes.
     Hostile,
@@ -69,7 +69,7 @@ pub struct Summary {
     pub octets: u64,
     /// Completions judged.
     pub completions: u64,
-    /// A digest of everything that happened: the same seed gives the same.
+    /// A digest of everything that happened; equal for equal seeds.
     pub digest: u64,
 }
 
@@ -102,8 +102,9 @@ pub fn run_seed(seed: u64, options: &Options) -> Result<Summary, Failure> {
 pub fn run_from_bytes(data: &[u8]) {
     let options = Options { steps: 4 * data.len() as u64 + 16, ..Options::default() };
     let mut run = Run::new(Choices::from_octets(data), &options, false);
-    // Most of what a run costs is memory that is filled, moved and compared. Messages of some
-    // frames reach the same branches as those of hundreds, except where the input asks for these.
+    // Most of a run's cost is memory that is filled, moved and compared. Messages of a few frames
+    // reach all branches that longer ones do, so long ones are made only if the input asks for
+    // them.
     run.large = if run.rng.one_in(16) { LARGE } else { COMPACT };
     if let Err(why) = run.go() {
         panic!("{why}");
@@ -125,7 +126,7 @@ struct Made {
 }
 
 thread_local! {
-    /// Nearly every run begins with the same.
+    /// Kept because nearly every run begins with equal memory.
     static MADE: RefCell<Vec<Made>> = const { RefCell::new(Vec::new()) };
 }
 

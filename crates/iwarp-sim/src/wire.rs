@@ -30,7 +30,7 @@ pub struct Segment {
     pub target: Target,
     /// Payload octets of the message before this segment.
     pub offset: u32,
-    /// Whether this is the first segment of its message.
+    /// Set if this is the first segment of its message.
     pub first: bool,
     /// Invalidate STag, or the immediate data of a Send.
     pub invalidate: u32,
@@ -38,7 +38,7 @@ pub struct Segment {
     pub payload: Vec<u8>,
 }
 
-/// Where a segment goes.
+/// Destination of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Target {
     /// A tagged buffer; `to` of this very segment.
@@ -71,7 +71,7 @@ fn broken<T>(what: impl Into<String>) -> Result<T, Broken> {
     Err(Broken(what.into()))
 }
 
-/// The message whose segments are passing.
+/// The message that has segments on the way.
 #[derive(Clone, Debug)]
 struct Open {
     opcode: u8,
@@ -113,12 +113,12 @@ impl WireCheck {
         self.rules.max_ulpdu = self.rules.max_ulpdu.max(max_ulpdu);
     }
 
-    /// Whether the stream stands between two FPDUs.
+    /// True if the stream stands between two FPDUs.
     pub fn is_at_boundary(&self) -> bool {
         self.buffer.is_empty()
     }
 
-    /// Whether a Terminate was seen.
+    /// True if a Terminate was seen.
     pub const fn is_terminated(&self) -> bool {
         self.terminated
     }

@@ -7,29 +7,29 @@ use super::message::Message;
 use super::reason::RejectReason;
 use super::service::ServiceId;
 
-/// Which process is to have a datagram.
+/// The process that is to have a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Addressee {
-    /// The one that chose this communication id, which is one of its
+    /// The one that chose this communication id, one of its
     /// [`Settings::comm_ids`](super::Settings::comm_ids).
     CommId(u32),
     /// The one that listens for connections to this service.
     Service(ServiceId),
-    /// The one that listens for questions for this datagram service.
+    /// The one that listens for SIDR requests for this datagram service.
     Datagrams(ServiceId),
-    /// Nobody can tell: all of them.
+    /// Unknown: all processes are to have it.
     Anyone,
 }
 
 impl Addressee {
-    /// The destination of a datagram; `None` where it is no message of the connection manager.
+    /// The destination of a datagram; `None` if it is no message of the connection manager.
     ///
-    /// A repeated REQ goes to its listener again, which knows what became of it.
+    /// A repeated REQ goes to its listener again, which knows its answer (ROCE-153).
     pub fn of(octets: &[u8]) -> Option<Self> {
         let id = match Mad::parse(octets).ok()?.message {
             Message::Req(req) => return Some(Self::Service(req.service_id)),
             Message::SidrReq(req) => return Some(Self::Datagrams(req.service_id)),
-            // Whoever gave up waiting for a REP does not know the acceptor's id.
+            // A requester that gave up waiting for a REP does not know the acceptor's id.
             Message::Rej(rej) if rej.reason == RejectReason::Timeout && rej.remote_comm_id == 0 => {
                 return Some(Self::Anyone);
             }

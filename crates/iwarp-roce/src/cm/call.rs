@@ -16,16 +16,16 @@ use crate::wire::{Mtu, Path, Transport};
 pub struct Listen {
     /// The service.
     pub service: ServiceId,
-    /// The address that requests are for: one, with `0.0.0.0` any of IPv4, with `::` any of IPv6, and any
-    /// of either where it is `None`.
+    /// The destination address of requests: one, any of IPv4 (`0.0.0.0`), any of IPv6 (`::`), or
+    /// any of either (`None`).
     pub address: Option<IpAddr>,
     /// Type of the queue pairs.
     pub transport: Transport,
-    /// Requests have the header with IP addresses, as all but those of `AF_IB` ids.
+    /// Requests have the header with IP addresses (ROCE-150), as all but those of `AF_IB` ids.
     pub header: bool,
-    /// Requests that may wait for the program's answer or, accepted, for the peer's RTU. Until some
-    /// have got it, further ones are dropped, and come again. Peers that have none waiting get a
-    /// little more.
+    /// Requests that may wait for the program's answer or, accepted, for the peer's RTU. Beyond
+    /// that, requests are dropped until some are answered, and come again. Peers without a waiting
+    /// request get a few places more.
     pub backlog: usize,
 }
 
@@ -36,8 +36,8 @@ pub struct Parameters {
     pub responder_resources: u8,
     /// Reads and Atomics that are under way at a time.
     pub initiator_depth: u8,
-    /// Times that a request is sent again for want of an answer: 0..7. Of an acceptor it is not
-    /// asked: the REQ says it for both ends.
+    /// Times that a request is sent again for want of an answer: 0..7. An acceptor's is ignored:
+    /// the REQ gives it for both ends (ROCE-164).
     pub retry_count: u8,
     /// Times that the peer sends a request again after an RNR NAK: 0..6; 7 is without end.
     pub rnr_retry: u8,
@@ -75,9 +75,9 @@ pub struct Connect<'a> {
     pub transport: Transport,
     /// Path MTU.
     pub mtu: Mtu,
-    /// The parameters that are asked of the peer.
+    /// The parameters asked of the peer.
     pub parameters: Parameters,
-    /// 56 octets at most, 92 without the header.
+    /// 56 octets at most, 92 without the header (ROCE-174).
     pub private_data: &'a [u8],
 }
 
@@ -86,13 +86,13 @@ pub struct Connect<'a> {
 pub struct Accept<'a> {
     /// The program's queue pair.
     pub qp: QpId,
-    /// The parameters that are asked of the peer.
+    /// The parameters asked of the peer.
     pub parameters: Parameters,
     /// 196 octets at most.
     pub private_data: &'a [u8],
 }
 
-/// The datagram service that a program wants to know the queue pair of.
+/// The datagram service whose queue pair a program asks for.
 #[derive(Clone, Copy, Debug)]
 pub struct Resolve<'a> {
     /// The way to the peer's connection manager.
@@ -116,10 +116,10 @@ pub struct Answer<'a> {
     pub private_data: &'a [u8],
 }
 
-/// Why a call fails. It then has changed nothing.
+/// The reason that a call fails. It has then changed nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum CallError {
-    /// The connection does not exist, or not any more.
+    /// The connection does not exist, or no longer does.
     #[error("no such connection")]
     Unknown,
     /// The connection is in a state that does not allow it.
@@ -128,10 +128,10 @@ pub enum CallError {
     /// More private data than fit.
     #[error(transparent)]
     PrivateData(#[from] TooLong),
-    /// The queue pair has a connection, or one that is not quite over (timewait).
+    /// The queue pair has a connection, or one in timewait (ROCE-149).
     #[error("the queue pair has a connection, or had one a moment ago")]
     QueuePairInUse,
-    /// Not a number that a queue pair can have.
+    /// Not a number that a queue pair can have (ROCE-181).
     #[error("no queue pair has that number")]
     QueuePair,
     /// Another listener has the service.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! One connection: what is known of it, and the messages that it sends.
+//! One connection: its state, and the messages that it sends.
 
 use alloc::boxed::Box;
 use core::time::Duration;
@@ -17,7 +17,7 @@ use super::way;
 use crate::config::Attributes;
 use crate::wire::{Mtu, Path, Pkey, Psn, RnrTimer};
 
-/// Where a connection stands.
+/// State of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
     /// The REQ is out.
@@ -32,18 +32,19 @@ pub(super) enum State {
     Established,
     /// The DREQ is out.
     DreqSent(Retry),
-    /// Over, but for packets that are still under way.
+    /// Over, except for packets that are still under way.
     Timewait,
     /// Refused by this end; the REJ is kept for repeated messages.
     Refused,
 }
 
-/// A message is sent again until there is an answer.
+/// Repetition of a message until its answer comes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Retry {
     /// Times that it may be sent again.
     pub(super) left: u8,
-    /// The peer has asked for time since it was sent last; of a REP, since it was sent first.
+    /// Set if the peer has asked for time since the message was last sent; for a REP, since it was
+    /// first sent.
     pub(super) extended: bool,
 }
 
@@ -53,24 +54,24 @@ impl Retry {
     }
 }
 
-/// The peer waits for the program.
+/// The wait of the peer for the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Patience {
-    /// The peer has been asked for time.
+    /// Set if the peer has been asked for time.
     pub(super) asked: bool,
-    /// When the peer cannot be waiting any more.
+    /// Time from which the peer cannot be waiting any more.
     pub(super) gone: Time,
 }
 
-/// The facts by which the queue pair is to be set up, as far as they are known.
+/// The known facts for the setup of the queue pair.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setup {
     pub(super) address: AddressVector,
     pub(super) pkey: Pkey,
     pub(super) mtu: Mtu,
-    /// Asked for by the peer.
+    /// Chosen by the peer (ROCE-147).
     pub(super) sq_psn: Psn,
-    /// Asked of the peer.
+    /// Chosen here, for the peer.
     pub(super) rq_psn: Psn,
     pub(super) ack_timeout: TimeCode,
     pub(super) retry_count: u8,
@@ -87,34 +88,34 @@ pub(super) struct Connection {
     pub(super) id: u32,
     /// Unknown until the peer has answered.
     pub(super) remote_id: Option<u32>,
-    /// Whether this end asked.
+    /// Set if this end sent the REQ.
     pub(super) active: bool,
     pub(super) state: State,
-    /// To the peer's connection manager.
+    /// The way to the peer's connection manager.
     pub(super) way: Path,
     pub(super) tid: u64,
-    /// Of the peer's device.
+    /// GUID of the peer's device.
     pub(super) guid: u64,
     pub(super) remote_qpn: u32,
     pub(super) qp: Option<QpId>,
     pub(super) setup: Setup,
-    /// A message is sent again after that time.
+    /// Time after which a message is sent again.
     pub(super) interval: Duration,
     pub(super) retries: u8,
     /// The time that the peer waits for this end's answers.
     pub(super) peer_waits: Duration,
     /// The message that is sent again.
     pub(super) stored: Option<Box<[u8; MAD_LEN]>>,
-    /// The place among those that wait for the program's answer or the peer's RTU.
+    /// Its place among the requests that wait for the program's answer or the peer's RTU.
     pub(super) place: Option<Place>,
-    /// Told by a REQ of our own kind, and so answered.
+    /// Set if the REQ is of our own kind, and so is the REP (ROCE-172).
     pub(super) own_kind: bool,
-    /// The program wants to hear no more of it.
+    /// Set if the program wants no more events of it.
     pub(super) silent: bool,
 }
 
 impl Connection {
-    /// The peer's communication id, in messages; 0 where it is not known.
+    /// The peer's communication id, in messages; 0 if unknown.
     pub(super) fn peer_id(&self) -> u32 {
         self.remote_id.unwrap_or_default()
     }
@@ -138,7 +139,7 @@ impl Connection {
         octets
     }
 
-    /// A refusal. `info` is this end's GUID where it gives up waiting.
+    /// A REJ. `guid` is this end's, told if it gives up waiting.
     pub(super) fn rej(
         &self,
         rejected: Rejected,
@@ -190,15 +191,16 @@ impl Connection {
         Mad { tid, modifier: 0, message: message.into() }
     }
 
-    /// The time that nothing of this connection may be used again.
+    /// The duration of timewait, during which ids and queue pair are not used again (ROCE-148,
+    /// ROCE-149).
     ///
-    /// The peer chose the ACK timeout, so there is an end to what is believed.
+    /// The peer chose the ACK timeout, so the duration is limited.
     pub(super) fn timewait(&self) -> Duration {
         self.setup.ack_timeout.min(LONGEST_TIMEWAIT).duration()
     }
 
-    /// The attributes with which the queue pair is to be set up; as Linux's connection manager
-    /// does.
+    /// The attributes with which the queue pair is to be set up, as by Linux's connection manager
+    /// (ROCE-164, ROCE-165).
     pub(super) fn attributes(&self) -> Attributes {
         let setup = &self.setup;
         let own = self.qp.map_or(0, |QpId(qp)| qp);
@@ -226,7 +228,7 @@ impl Connection {
     }
 }
 
-/// The rights of the peer, with so many Reads and Atomics at a time.
+/// The rights of the peer, with so many Reads and Atomics at a time (ROCE-167).
 pub(super) fn access(resources: u8) -> Access {
     if resources > 0 { Access::REMOTE } else { Access::REMOTE_WRITE }
 }
@@ -234,7 +236,7 @@ pub(super) fn access(resources: u8) -> Access {
 /// 69 s.
 const LONGEST_TIMEWAIT: TimeCode = TimeCode::new(24);
 
-/// The answer to a DREQ.
+/// The answer to a DREQ (ROCE-159).
 pub(super) fn drep(tid: u64, dreq: &Dreq) -> Mad {
     let message = Drep {
         local_comm_id: dreq.remote_comm_id,
@@ -244,14 +246,14 @@ pub(super) fn drep(tid: u64, dreq: &Dreq) -> Mad {
     Mad { tid, modifier: 0, message: message.into() }
 }
 
-/// The answer to a LAP.
+/// The answer to a LAP (ROCE-169).
 pub(super) fn apr(tid: u64, local_comm_id: u32, remote_comm_id: u32) -> Mad {
     let status = super::message::APR_UNSUPPORTED;
     let message = Apr { local_comm_id, remote_comm_id, info_len: 0, status, rest: [0; 220] };
     Mad { tid, modifier: 0, message: message.into() }
 }
 
-/// A refusal of what no connection here belongs to.
+/// A REJ of a message that belongs to no connection here.
 pub(super) fn stray(
     tid: u64,
     local_comm_id: u32,
@@ -271,7 +273,7 @@ pub(super) fn stray(
     Mad { tid, modifier: 0, message: message.into() }
 }
 
-/// The event of a refusal.
+/// The event of a REJ.
 pub(super) fn rejected(rej: &Rej, timewait: bool) -> EventKind {
     let private_data = PrivateData::of(&rej.private_data);
     EventKind::Rejected { reason: rej.reason, private_data, timewait }

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The requests that wait for a program's answer, or were accepted and wait for the peer's RTU, and
-//! the ones that do not get a place.
+//! The places of requests that wait for a program's answer, or were accepted and wait for the
+//! peer's RTU.
 //!
-//! Anyone can send requests, from addresses that are not theirs even, and leave the answers
-//! unanswered. They are not taken back once the program knows of them, but one address does not keep
-//! others out: it may have all places, and a few other addresses have their share on top.
+//! Any host can send requests, even from forged addresses, and leave the answers unanswered. A
+//! request keeps its place once the program knows of it, but one address does not keep others out:
+//! it may have all places, and a few other addresses get a share on top.
 
 use alloc::collections::BTreeMap;
 
 use iwarp_types::Source;
 
-/// The part of the places that further addresses may have on top, each.
+/// The fraction of the places that each further address may have on top.
 const SHARE: usize = 16;
 
 /// The places of a listener.
@@ -27,7 +27,7 @@ impl Crowd {
         Self { limit: limit.max(1), waiting: 0, sources: BTreeMap::new() }
     }
 
-    /// Takes a place. False where there is none for that source.
+    /// Takes a place. False if there is none for that source.
     pub(super) fn enter(&mut self, source: Source) -> bool {
         let own = self.sources.get(&source).copied().unwrap_or_default();
         let share = (self.limit / SHARE).max(1);

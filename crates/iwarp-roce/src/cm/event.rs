@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The events that a program is told, in the words of `rdma_cm`.
+//! The events for a program, in the terms of `rdma_cm`.
 
 use alloc::boxed::Box;
 use core::net::IpAddr;
@@ -14,7 +14,7 @@ use super::service::ServiceId;
 use crate::config::Attributes;
 use crate::wire::{Path, Transport};
 
-/// A connection, or a question for a datagram service, of this end: its communication id.
+/// The communication id of a connection, or of a SIDR request, of this end.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct CommId(pub u32);
 
@@ -25,7 +25,7 @@ pub struct ListenerId(pub u32);
 /// Something that happened to a connection.
 #[derive(Clone, Debug)]
 pub struct Event {
-    /// To which.
+    /// The connection.
     pub id: CommId,
     /// The event itself.
     pub kind: EventKind,
@@ -45,25 +45,25 @@ pub enum EventKind {
         /// The peer's.
         private_data: PrivateData,
     },
-    /// The datagram service has that queue pair. That was all: the id is forgotten.
+    /// The datagram service has that queue pair. The id is forgotten.
     Resolved(Box<Resolved>),
     /// The peer refuses, or gives up. The id is forgotten, unless `timewait` is set.
     Rejected {
-        /// Why.
+        /// The reason (ROCE-158).
         reason: RejectReason,
         /// The peer's.
         private_data: PrivateData,
-        /// A `TimewaitExit` follows.
+        /// Set if a `TimewaitExit` follows.
         timewait: bool,
     },
-    /// Nothing came of it. The id is forgotten.
+    /// The request failed. The id is forgotten.
     Unreachable(Unreachable),
     /// The connection is over: the queue pair is to go to the error state. A `TimewaitExit`
     /// follows.
     Disconnected {
-        /// The peer's; empty where it was this end that disconnected and the peer said nothing.
+        /// The peer's; empty if this end disconnected and the peer sent none.
         private_data: PrivateData,
-        /// The peer did not answer: the status is `ETIMEDOUT`.
+        /// Set if the peer did not answer (ROCE-161): the status is `ETIMEDOUT`.
         timed_out: bool,
     },
     /// The queue pair may be used for other connections. The id is forgotten.
@@ -73,7 +73,7 @@ pub enum EventKind {
     },
 }
 
-/// Why nothing came of a request.
+/// The reason that a request failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unreachable {
     /// The peer does not answer.
@@ -96,17 +96,17 @@ pub struct Ece {
 /// The request of a peer.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// The listener that it came to.
+    /// The listener of the request.
     pub listener: ListenerId,
-    /// The service that it is for.
+    /// The requested service.
     pub service: ServiceId,
-    /// Type of the queue pairs; UD where only a queue pair's number is wanted.
+    /// Type of the queue pairs; UD for a SIDR request, which wants only a queue pair's number.
     pub transport: Transport,
     /// The way to the peer.
     pub path: Path,
-    /// Address and port of the peer's program; `None` where the request has no such header.
+    /// Address and port of the peer's program; `None` if the request has no such header.
     pub peer: Option<(IpAddr, u16)>,
-    /// The peer's queue pair; 0 of UD.
+    /// The peer's queue pair; 0 for UD.
     pub remote_qp: u32,
     /// Reads and Atomics of the peer's that the program may serve at a time, at most.
     pub responder_resources: u8,
@@ -120,9 +120,9 @@ pub struct Request {
     pub flow_control: bool,
     /// The peer's queue pair has a shared receive queue.
     pub srq: bool,
-    /// Whose options the peer tells, and which.
+    /// Vendor and options that the peer tells.
     pub ece: Ece,
-    /// The peer is of our own kind, and tells this of itself.
+    /// The facts told by a peer of our own kind.
     pub own_kind: Option<OwnKind>,
     /// The peer's.
     pub private_data: PrivateData,
@@ -141,15 +141,15 @@ pub struct Response {
     pub flow_control: bool,
     /// The peer's queue pair has a shared receive queue.
     pub srq: bool,
-    /// Whose options the peer tells, and which.
+    /// Vendor and options that the peer tells.
     pub ece: Ece,
-    /// The peer is of our own kind, and tells this of itself.
+    /// The facts told by a peer of our own kind.
     pub own_kind: Option<OwnKind>,
     /// The peer's.
     pub private_data: PrivateData,
 }
 
-/// Where datagrams of a service go.
+/// Destination of a service's datagrams.
 #[derive(Clone, Debug)]
 pub struct Resolved {
     /// The way to the peer.

@@ -59,7 +59,7 @@ impl Field {
         self.get(body) as u8
     }
 
-    /// Whether any of its bits is set.
+    /// True if any of its bits is set.
     pub(super) fn is_set(self, body: &Body) -> bool {
         self.get(body) != 0
     }

@@ -38,7 +38,7 @@ struct Key {
     address: Option<IpAddr>,
 }
 
-/// All of them.
+/// All listeners of a process.
 #[derive(Debug, Default)]
 pub(super) struct Listeners {
     all: BTreeMap<Key, Listener>,
@@ -63,7 +63,7 @@ impl Listeners {
         Ok(id)
     }
 
-    /// The service that it was for.
+    /// Removes a listener, and returns its service.
     pub(super) fn remove(&mut self, id: ListenerId) -> Option<ServiceId> {
         let key = *self.all.iter().find(|(_, listener)| listener.id == id)?.0;
         self.all.remove(&key);
@@ -81,7 +81,7 @@ impl Listeners {
         keys.find(|key| self.all.contains_key(key))
     }
 
-    /// The listener for a service at an address; the one for the fewest addresses goes first.
+    /// The listener for a service at an address; the most specific address goes first.
     pub(super) fn find(
         &self,
         service: ServiceId,
@@ -91,7 +91,7 @@ impl Listeners {
         self.all.get(&self.key(service, datagrams, address)?)
     }
 
-    /// A place at that listener for a request from `source`; `None` where there is none.
+    /// Takes a place at that listener for a request from `source`; `None` if there is none.
     pub(super) fn enter(
         &mut self,
         service: ServiceId,

@@ -10,13 +10,13 @@ use crate::wire::{
     Transport,
 };
 
-/// Octets of a management datagram.
+/// Octets of a management datagram (ROCE-144).
 pub const MAD_LEN: usize = 256;
 /// Octets of its header.
 pub const MAD_HEADER_LEN: usize = 24;
 /// Octets behind its header.
 pub(super) const BODY_LEN: usize = MAD_LEN - MAD_HEADER_LEN;
-/// Q_Key of the general services interface.
+/// Q_Key of the general services interface (ROCE-144).
 pub const GSI_QKEY: u32 = 0x8001_0000;
 
 const BASE_VERSION: u8 = 1;
@@ -27,7 +27,7 @@ const METHOD_SEND: u8 = 3;
 /// A management datagram of the connection manager.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mad {
-    /// Transaction id: answers carry that of what they answer.
+    /// Transaction id: an answer carries that of its request.
     pub tid: u64,
     /// Attribute modifier: options of a vendor in a REQ and a REP, 0 elsewhere.
     pub modifier: u32,
@@ -35,7 +35,7 @@ pub struct Mad {
     pub message: Message,
 }
 
-/// Why octets are no message of the connection manager. Nobody is answered.
+/// The reason that octets are no message of the connection manager. No answer is sent (ROCE-145).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum Malformed {
     /// Not 256 octets.
@@ -102,7 +102,7 @@ impl Mad {
 
 /// The headers of the packet that carries a management datagram.
 ///
-/// Management datagrams number their packets for themselves, and nobody looks at the numbers.
+/// Management datagrams have PSNs of their own, which no receiver checks (ROCE-114).
 pub fn gsi_header(psn: Psn) -> Header {
     Header {
         bth: Bth {
@@ -122,7 +122,7 @@ pub fn gsi_header(psn: Psn) -> Header {
 }
 
 /// The management datagram in a packet that has come: a UD Send of 256 octets to queue pair 1 with
-/// its Q_Key. `None` for all others, which are dropped.
+/// its Q_Key. `None` for all others, which are dropped (ROCE-145).
 pub fn gsi_payload<'a>(packet: &Packet<'a>) -> Option<&'a [u8; MAD_LEN]> {
     let Header { bth, transport, deth, message } = packet.header;
     let only = matches!(message, PacketMessage::Send { position: Position::Only, .. });

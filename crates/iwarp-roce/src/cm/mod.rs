@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The InfiniBand connection manager over management datagrams: who connects to whom, and when.
+//! The InfiniBand connection manager over management datagrams (ROCE-144).
 //!
-//! [`Manager`] has all connections of one process. It does no I/O and reads no clock: datagrams
+//! [`Manager`] holds all connections of one process. It does no I/O and reads no clock: datagrams
 //! ([`Manager::receive`]), calls of the program and time ([`Manager::advance`]) go in, datagrams
 //! ([`Manager::poll_transmit`]) and events ([`Manager::poll_event`]) come out.
 //!
@@ -12,30 +12,30 @@
 //!   either      disconnect -> DREQ           Disconnected <- DREP      TimewaitExit
 //! ```
 //!
-//! Whatever is sent for an answer is sent again, and ends after so many times; whatever waits for
-//! the program has a deadline as well. Only an established connection lasts for ever.
+//! A message that needs an answer is sent again a limited number of times; every wait for the
+//! program has a deadline as well. Only an established connection lasts for ever.
 //!
-//! Where it differs from Linux, on purpose:
+//! Deliberate differences from Linux:
 //!
-//! - Messages about a connection count only from the address that it is with. So nobody else can
-//!   end it, not even with a REQ that has its queue pair and GUID.
+//! - Messages about a connection count only from its peer's address. So no other host can end it,
+//!   not even by a REQ with its queue pair and GUID.
 //! - A REJ of a REQ does not touch a connection whose REP has come: it is a late answer to a repeated
 //!   REQ. Linux ends the connection.
-//! - A REP that nobody waits for is refused (REJ 6), so that its sender does not wait in vain; and an
-//!   RTU or MRA, so that its sender does not believe in a connection that was given up here.
+//! - An unexpected REP is refused (REJ 6), so that its sender does not wait in vain; and so is an
+//!   RTU or MRA, so that its sender does not believe in a connection given up here.
 //! - A refused REQ that is repeated is refused again, and not told to the program again.
-//! - Times that a peer asks for are believed within bounds: an acceptor sends its messages again
-//!   after 0.27 to 4.3 s, and timewait ends after 69 s.
+//! - Times that a peer asks for are limited: an acceptor repeats its messages after 0.27 to 4.3 s,
+//!   and timewait ends after 69 s at most.
 //!
 //! ```text
-//!   field, mad, message               what the octets mean
-//!   time, reason, service, own_kind   what the fields mean
-//!   call, event, settings             what a program says and hears
-//!   crowd, listener                   who may wait for a program's answer
-//!   connection, sidr, table           what is known of each connection and question
-//!   manager                           what happens
-//!   addressee                         which of several processes a datagram is for
-//!   multicast                         what a program is told of a group that it joins
+//!   field, mad, message               encoding of the messages
+//!   time, reason, service, own_kind   meaning of their fields
+//!   call, event, settings             the interface to a program
+//!   crowd, listener                   places of requests that wait for a program's answer
+//!   connection, sidr, table           state of each connection and SIDR request
+//!   manager                           actions on messages, calls and time
+//!   addressee                         the process that a datagram is for, among several
+//!   multicast                         description of a joined group, for a program
 //! ```
 
 mod addressee;

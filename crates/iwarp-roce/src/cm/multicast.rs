@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Multicast groups, as `rdma_join_multicast` tells of them.
+//! Multicast groups, as `rdma_join_multicast` describes them (ROCE-133).
 
 use core::net::{IpAddr, Ipv4Addr};
 
@@ -8,16 +8,16 @@ use thiserror::Error;
 
 use crate::wire::{MULTICAST_QP, Pkey};
 
-/// Q_Key of `RDMA_PS_UDP`, and of groups that a program joins without one of its own.
+/// Q_Key of `RDMA_PS_UDP`, and of groups joined without a Q_Key of the program's (ROCE-133).
 pub const UDP_QKEY: u32 = 0x0123_4567;
 
-/// A group that a program has joined: `RDMA_CM_EVENT_MULTICAST_JOIN`. There is no message for it;
-/// the host joins by itself.
+/// A group that a program has joined: `RDMA_CM_EVENT_MULTICAST_JOIN`. It needs no message; the host
+/// joins by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Group {
     /// The group's address.
     pub address: Ipv4Addr,
-    /// Its global identifier: that of the address.
+    /// Its global identifier, that of the address (ROCE-127).
     pub gid: [u8; 16],
     /// Destination queue pair of datagrams to the group.
     pub qp: u32,
@@ -29,7 +29,7 @@ pub struct Group {
     pub hop_limit: u8,
 }
 
-/// Why a program cannot join.
+/// The reason that a program cannot join.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum JoinError {
     /// Not the address of a group.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The way in which two ends of this project know each other, without a trace in programs' private
-//! data.
+//! The way in which two ends of this project recognise each other, without a trace in programs'
+//! private data (ROCE-172).
 //!
-//! REQ and REP name a vendor, whose options are the modifier of the management datagram (ECE,
+//! REQ and REP name a vendor; the modifier of the management datagram holds its options (ECE,
 //! enhanced connection establishment). Ours are:
 //!
 //! | Bits of the modifier | |
@@ -14,14 +14,14 @@
 //! | 23-16 | flags: 1 = no ICRC is needed between ends on one host |
 //! | 15-0 | UDP port on which the sender takes RoCE packets of its own kind; 0: only 4791 |
 //!
-//! Linux sends vendor and modifier of a REQ back in its REP where its program sets none, so an
+//! Linux sends vendor and modifier of a REQ back in its REP if its program sets none, so an
 //! initiator believes a REP only if it says 2: an echo says 1. A REQ with another vendor is
 //! answered with vendor 0 and modifier 0, one of our vendor with our own options.
 //!
 //! The port on which the sender takes iWARP over TCP is in the upper half of the Q_Key field of the
 //! REQ and REP, and its complement in the lower half. RC and UC give that field no meaning, Linux
-//! sends 0 and looks at neither: with 0, or with anything else that does not fit, the end does not
-//! speak iWARP. It says so of its process, on the address that the message came from.
+//! sends 0 and looks at neither: with 0, or any other value that does not fit, the end does not
+//! speak iWARP. The port is that of its process, on the source address of the message.
 //!
 //! An older or foreign peer ignores all of it.
 
@@ -37,7 +37,7 @@ const ROLE: u32 = 0b11;
 const FLAGS_SHIFT: u32 = 16;
 const NO_ICRC: u32 = 1;
 
-/// The facts that an end of our own kind tells of itself.
+/// The facts that an end of our own kind tells about itself.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct OwnKind {
     /// UDP port on which it takes packets of its own kind besides 4791.
@@ -48,7 +48,7 @@ pub struct OwnKind {
     pub no_icrc: bool,
 }
 
-/// In which message it is told.
+/// The message that tells it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Role {
     Request = 1,

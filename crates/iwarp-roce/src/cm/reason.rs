@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Why a connection is refused.
+//! The reasons for which a connection is refused.
 
 use core::fmt;
 
@@ -16,11 +16,11 @@ macro_rules! reasons {
         }
 
         impl RejectReason {
-            /// All that have names.
+            /// All reasons with names.
             #[cfg(test)]
             const NAMED: &'static [Self] = &[$(Self::$name,)*];
 
-            /// Its number; the status of `RDMA_CM_EVENT_REJECTED`.
+            /// Its number; the status of `RDMA_CM_EVENT_REJECTED` (ROCE-158).
             pub const fn code(self) -> u16 {
                 match self {
                     $(Self::$name => $code,)*

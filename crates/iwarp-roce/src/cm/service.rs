@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Which service of a host is meant.
+//! Service ids.
 
 /// Service id: 64 bits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct ServiceId(pub u64);
 
-/// Port space of `rdma_cm`, whose service ids have a port in them.
+/// Port space of `rdma_cm`, whose service ids contain a port (ROCE-151).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u16)]
 pub enum PortSpace {
@@ -21,9 +21,9 @@ pub enum PortSpace {
 }
 
 impl PortSpace {
-    /// That of reliable connections.
+    /// The port space of reliable connections.
     pub const CONNECTIONS: Self = Self::Tcp;
-    /// That of datagram services.
+    /// The port space of datagram services.
     pub const DATAGRAMS: Self = Self::Udp;
 
     const ALL: [Self; 4] = [Self::Ipoib, Self::Tcp, Self::Udp, Self::Ib];
@@ -35,7 +35,7 @@ impl ServiceId {
         Self((space as u64) << 16 | port as u64)
     }
 
-    /// Its port, and in which space; `None` for service ids that `rdma_cm` does not make.
+    /// Its port space and port; `None` for service ids that `rdma_cm` does not make.
     pub fn port(self) -> Option<(PortSpace, u16)> {
         let space = PortSpace::ALL.into_iter().find(|space| self.0 >> 16 == *space as u64)?;
         Some((space, self.0 as u16))

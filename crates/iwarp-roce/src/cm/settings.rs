@@ -8,7 +8,7 @@ use super::own_kind::OwnKind;
 use super::time::TimeCode;
 use crate::wire::Mtu;
 
-/// The communication ids of a process, where several share the device: those with the same upper bits.
+/// The communication ids of a process, if several share the device: all those with its upper bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CommIds {
     /// The first of them.
@@ -25,15 +25,15 @@ impl Default for CommIds {
 }
 
 impl CommIds {
-    /// The one of them that a random number chooses.
+    /// The id that a random number chooses.
     #[must_use]
     pub const fn id(self, random: u32) -> u32 {
         self.first | (random as u64 & (self.count() - 1)) as u32
     }
 
-    /// The number of them.
+    /// Their number.
     pub(super) const fn count(self) -> u64 {
-        // `free_bits` may be all.
+        // `free_bits` may be 32.
         1 << self.free_bits
     }
 }
@@ -41,11 +41,12 @@ impl CommIds {
 /// The settings with which a connection manager is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// GUID of the device, one for all processes that share it.
+    /// GUID of the device, one for all processes that share it (ROCE-139).
     pub guid: u64,
-    /// Its communication ids, drawn at random.
+    /// Its communication ids, drawn at random (ROCE-148).
     pub comm_ids: CommIds,
-    /// The largest path MTU that the device can have.
+    /// The largest path MTU that the device can have; a REQ with a larger one is refused
+    /// (ROCE-168).
     pub mtu: Mtu,
     /// The time that either end takes to answer: told to the peer, and waited for.
     pub response_timeout: TimeCode,
@@ -55,9 +56,9 @@ pub struct Settings {
     pub ack_delay: TimeCode,
     /// Times that a message is sent again for want of an answer; at most 15.
     pub max_retries: u8,
-    /// The time that an MRA asks for.
+    /// The time that an MRA asks for (ROCE-162).
     pub service_timeout: TimeCode,
-    /// The facts that ends of our own kind are told. `None` tells nobody.
+    /// The facts that ends of our own kind are told; `None` tells none.
     pub own_kind: Option<OwnKind>,
     /// Refusals and answers to datagram requests that are kept for repeated requests.
     pub stored_answers: usize,
@@ -97,8 +98,8 @@ impl Settings {
     }
 }
 
-/// Where random numbers come from. They keep strangers from guessing communication ids and PSNs,
-/// so outside of tests they come from the system.
+/// Source of random numbers. They keep strangers from guessing communication ids and PSNs, so
+/// outside of tests they come from the system.
 pub trait Random {
     /// The next number.
     fn next(&mut self) -> u32;

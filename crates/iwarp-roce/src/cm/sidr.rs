@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Questions for the queue pair of a datagram service: SIDR.
+//! Requests for the queue pair of a datagram service: SIDR.
 
 use alloc::boxed::Box;
 
@@ -10,34 +10,34 @@ use super::message::{SidrRep, SidrStatus};
 use super::service::ServiceId;
 use crate::wire::Path;
 
-/// Where a question stands.
+/// State of a SIDR request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
-    /// Asked by this end; it is asked again so many times.
+    /// Sent by this end, and to be sent again so many times.
     Asked(u8),
     /// The program has been told of it.
     Received,
-    /// Answered; the answer is kept for a repeated question.
+    /// Answered; the answer is kept for a repeated request (ROCE-170).
     Answered,
 }
 
-/// A question, of this end's or of a peer's.
+/// A SIDR request, of this end's or of a peer's.
 #[derive(Debug)]
 pub(super) struct Sidr {
     pub(super) id: u32,
-    /// As the messages have it: chosen by the end that asks.
+    /// The id in the messages, chosen by the requester.
     pub(super) request_id: u32,
     pub(super) state: State,
-    /// To the peer's connection manager.
+    /// The way to the peer's connection manager.
     pub(super) way: Path,
     pub(super) tid: u64,
     pub(super) service: ServiceId,
-    /// The question, or the answer to it.
+    /// The request, or the answer to it.
     pub(super) stored: Option<Box<[u8; MAD_LEN]>>,
     pub(super) place: Option<Place>,
 }
 
-/// An answer.
+/// A SIDR_REP.
 pub(super) fn rep(
     tid: u64,
     request_id: u32,

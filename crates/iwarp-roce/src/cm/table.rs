@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! All connections and questions of a process, found by what messages say of them.
+//! All connections and SIDR requests of a process, indexed by the ids in messages.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -22,7 +22,7 @@ pub(super) struct Table {
     by_remote_qp: BTreeMap<(u64, u32), u32>,
     /// By own queue pair.
     by_qp: BTreeMap<u32, u32>,
-    /// Questions of peers, by address and request id.
+    /// SIDR requests of peers, by address and request id.
     by_request: BTreeMap<(IpAddr, u32), u32>,
     deadlines: BTreeMap<u32, Time>,
     timers: BTreeSet<(Time, u32)>,
@@ -39,7 +39,7 @@ impl Table {
         self.connections.is_empty() && self.sidrs.is_empty()
     }
 
-    /// Whether nothing is left behind in any index.
+    /// True if every index is empty.
     pub(super) fn is_clean(&self) -> bool {
         self.is_empty()
             && self.by_remote_id.is_empty()
@@ -72,7 +72,7 @@ impl Table {
         self.connections.get_mut(&id).map(|connection| &mut **connection)
     }
 
-    /// Takes down by which ids the peer knows the connection, once they are known.
+    /// Indexes the connection by the peer's ids, once they are known.
     pub(super) fn meet(&mut self, id: u32) {
         let Some(connection) = self.connections.get(&id) else { return };
         let Some(remote_id) = connection.remote_id else { return };
@@ -87,13 +87,13 @@ impl Table {
         }
     }
 
-    /// The peer's queue pair may be used for other connections.
+    /// Frees the peer's queue pair for other connections.
     pub(super) fn release_remote_qp(&mut self, id: u32) {
         let Some(connection) = self.connections.get(&id) else { return };
         remove_if(&mut self.by_remote_qp, &(connection.guid, connection.remote_qpn), id);
     }
 
-    /// The own queue pair may be used for other connections.
+    /// Frees the own queue pair for other connections.
     pub(super) fn release_qp(&mut self, id: u32) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         if let Some(qp) = connection.qp.take() {
@@ -187,7 +187,7 @@ impl Table {
         self.timers.first().map(|(deadline, _)| *deadline)
     }
 
-    /// Whose deadline is over by `now`. It has none any more.
+    /// Returns an id whose deadline has passed by `now`, and clears that deadline.
     pub(super) fn expired(&mut self, now: Time) -> Option<u32> {
         let (_, id) = *self.timers.first().filter(|(deadline, _)| *deadline <= now)?;
         self.set_deadline(id, None);

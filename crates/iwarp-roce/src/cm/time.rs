@@ -4,8 +4,7 @@
 
 use core::time::Duration;
 
-/// A time as one of 32 codes: 4.096 us x 2^code. Linux takes 1 ms x 2^(code - 8) for it, which is
-/// 2 % less.
+/// A time as one of 32 codes: 4.096 us x 2^code. Linux uses 1 ms x 2^(code - 8), which is 2 % less.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct TimeCode(u8);
 
@@ -54,7 +53,7 @@ mod tests {
         assert_eq!(TimeCode::new(32).code(), 0);
     }
 
-    /// The times for which Linux 6.1 and 7.3 ask: packet lives of 18 and 16, and a delay of 15.
+    /// The timeouts that Linux 6.1 and 7.3 ask for: packet lives of 18 and 16, and a delay of 15.
     #[test]
     fn the_ack_timeout_is_more_than_the_way() {
         let of =

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Services that nobody offers just now, and the requests that come meanwhile.
+//! Services without a listener for a moment, and the requests that come meanwhile.
 //!
-//! Some programs stop to listen for their first connection, and then listen at the same port for
-//! the next one; their peers do not wait in between. So a request for a service that had a listener
-//! waits for a second, which peers do for an answer, and is refused only then.
+//! Some programs stop listening once they have a connection, and later listen at that port for the
+//! next one; their peers do not wait in between. So a request for a service that had a listener is
+//! held for a second, which peers wait for an answer, and refused only then (ROCE-152).
 
 use alloc::collections::VecDeque;
 use core::time::Duration;
@@ -15,11 +15,11 @@ use super::mad::Mad;
 use super::service::ServiceId;
 use crate::wire::Path;
 
-/// A request waits so long. Peers ask again after 0.27 s at the earliest, Linux after 4.6 s.
+/// Time that a request is held. Peers ask again after 0.27 s at the earliest, Linux after 4.6 s.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Services that are remembered, and requests that wait. Anybody can send requests.
+/// Limit of services remembered, and of requests held: any host can send requests.
 const MOST: usize = 32;
-/// Of these, requests of one source.
+/// Limit of requests of one source among these.
 const SHARE: usize = 16;
 
 /// See the [module](self).
@@ -38,7 +38,7 @@ struct Waiting {
 }
 
 impl Vacancies {
-    /// A listener has gone.
+    /// The service has lost its listener.
     pub(super) fn begin(&mut self, service: ServiceId) {
         self.services.retain(|other| *other != service);
         if self.services.len() == MOST {
@@ -47,7 +47,7 @@ impl Vacancies {
         self.services.push_back(service);
     }
 
-    /// There is a listener: what waits for it is due.
+    /// The service has a listener: requests that wait for it are due.
     pub(super) fn end(&mut self, service: ServiceId) {
         self.services.retain(|other| *other != service);
         for waiting in self.waiting.iter_mut().filter(|waiting| waiting.service == service) {
@@ -55,7 +55,7 @@ impl Vacancies {
         }
     }
 
-    /// Whether a request waits for a listener. If not, it is to be refused.
+    /// Holds a request until there is a listener; false if it is to be refused instead.
     pub(super) fn hold(&mut self, service: ServiceId, path: &Path, mad: Mad, now: Time) -> bool {
         if !self.services.contains(&service) {
             return false;
@@ -76,8 +76,8 @@ impl Vacancies {
         self.waiting.iter().map(|waiting| waiting.due).min()
     }
 
-    /// A request that is to be answered by `now`. The service is forgotten: nobody waits for it a
-    /// second time.
+    /// A request that is to be answered by `now`. Its service is forgotten, so that no request is
+    /// held a second time.
     pub(super) fn expired(&mut self, now: Time) -> Option<(Path, Mad)> {
         let index = self.waiting.iter().position(|waiting| waiting.due <= now)?;
         let Waiting { service, path, mad, .. } = self.waiting.remove(index)?;

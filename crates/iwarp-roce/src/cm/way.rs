@@ -6,7 +6,7 @@ use iwarp_types::AddressVector;
 
 use crate::wire::{GSI_QP, PORT, Path};
 
-/// The way back to where a management datagram came from.
+/// The way back to the sender of a management datagram.
 ///
 /// Peers send from any port and take answers at the well-known one. A datagram that came to another
 /// port is one of our own kind, which sends from the port that it reads.
@@ -19,14 +19,14 @@ pub(super) fn back(path: &Path) -> Path {
     Path { address, source_port: path.destination_port, destination_port: path.source_port }
 }
 
-/// Whether a datagram that came by `path` is from the end that `way` leads to.
+/// True if a datagram that came by `path` is from the end that `way` leads to.
 pub(super) fn is_from(path: &Path, way: &Path) -> bool {
     path.address.source.to_canonical() == way.address.destination.to_canonical()
         && path.address.destination.to_canonical() == way.address.source.to_canonical()
 }
 
-/// The UDP port that a connection's packets leave from, as cards choose it: by the flow label, or
-/// by the queue pairs. Who sends them from a socket puts that one's port in its place.
+/// The UDP source port of a connection's packets, as cards choose it (ROCE-140): by the flow label,
+/// or by the queue pairs. A sender that uses a socket puts the socket's port in its place.
 pub(super) fn source_port(flow_label: u32, own: u32, peer: u32) -> u16 {
     let label = if flow_label != 0 {
         flow_label & 0xf_ffff

@@ -18,7 +18,7 @@ impl Rc {
         now: Time,
         memory: &M,
     ) {
-        // A packet that was never sent, or is acknowledged, has no answer that says anything.
+        // Answers to packets never sent, or already acknowledged, are ignored (ROCE-053, ROCE-071).
         let Some(number) = self.requester.find(packet.header.bth.psn) else { return };
         match packet.header.message {
             Message::Acknowledge(aeth) => self.take_acknowledgement(number, aeth, now),
@@ -59,8 +59,8 @@ impl Rc {
         }
     }
 
-    /// All packets before `to` are acknowledged, as far as no Read or Atomic is among them of which
-    /// an answer is missing. False where one is. A Read of no octets misses nothing.
+    /// Acknowledges all packets before `to` (ROCE-048), up to the first Read or Atomic that lacks
+    /// its answer (ROCE-049): false if there is one. A Read of no octets needs none.
     fn acknowledge(&mut self, to: u64, now: Time) -> bool {
         let before = self.requester.oldest;
         let clear = loop {
@@ -85,7 +85,7 @@ impl Rc {
         clear
     }
 
-    /// The oldest packet that is not acknowledged has become another.
+    /// The oldest unacknowledged packet has changed.
     fn move_on(&mut self, now: Time) {
         let Self { requester, sq, attributes, .. } = self;
         let mtu = attributes.mtu.octets();
@@ -109,8 +109,8 @@ impl Rc {
         }
     }
 
-    /// The oldest packet, or its answer, is missing: everything from there on is sent again, but
-    /// only once for all that say so.
+    /// The oldest packet, or its answer, is missing: sends everything from there on again, but only
+    /// once for all answers that tell of it (ROCE-057).
     fn ask_again(&mut self) {
         if !self.is_alive() {
             return;
@@ -122,7 +122,7 @@ impl Rc {
         }
     }
 
-    /// Sends everything again that is not acknowledged, unless that was done often enough.
+    /// Sends everything unacknowledged again if it `may`; else the tries are used up (ROCE-062).
     fn send_again(&mut self, may: bool) {
         self.requester.pace.shrink();
         if may {
@@ -138,7 +138,7 @@ impl Rc {
         self.requester.go_back(cursor);
     }
 
-    /// The time has come that [`iwarp_types::Core::poll_timeout`] named.
+    /// The deadline of [`iwarp_types::Core::poll_timeout`] has come.
     pub(super) fn tick(&mut self, now: Time) {
         let due = self.requester.timer.tick(now);
         if !self.requester.is_waiting() || !self.is_alive() {
@@ -172,7 +172,7 @@ impl Rc {
         }
     }
 
-    /// The peer refuses the request that has this packet.
+    /// The peer refuses the request that has this packet; those before it succeed (ROCE-065).
     #[cold]
     fn take_refusal(&mut self, number: u64, status: WcStatus, reason: Reason, now: Time) {
         self.acknowledge(number, now);
@@ -189,7 +189,7 @@ impl Rc {
         self.break_off(reasons::BAD_RESPONSE);
     }
 
-    /// An answer is not what was asked for.
+    /// An answer does not fit its request (ROCE-052, ROCE-054).
     #[cold]
     fn break_off(&mut self, reason: Reason) {
         if self.is_alive() {
@@ -220,7 +220,7 @@ impl Rc {
         let mtu = attributes.mtu.octets();
         let index = number - wqe.first;
         let is_last = number + 1 == wqe.end();
-        // A Read is asked for in pieces, and each has a last answer.
+        // A Read is asked for in pieces; each has a last packet of its own.
         let ends = is_last || (index + 1).is_multiple_of(u64::from(requester.segment));
         let offset = index * mtu as u64;
         let expected = (u64::from(wqe.length) - offset).min(mtu as u64);
@@ -277,7 +277,7 @@ impl Rc {
         self.move_on(now);
     }
 
-    /// The memory of the oldest request does not take its answer.
+    /// The memory of the oldest request refuses its answer.
     #[cold]
     fn fail_oldest(&mut self, error: AccessError) {
         self.note_oldest(error);

@@ -90,7 +90,7 @@ impl Core for Rc {
     }
 
     fn disconnect(&mut self) {
-        // An acknowledgement that is owed still goes out: the peer learns what was executed.
+        // An acknowledgement still goes out, so that the peer learns which requests were executed.
         if self.is_alive() && self.responder.msn > 0 {
             self.replies.acknowledge_at_last(self.responder.last);
         }
@@ -164,8 +164,8 @@ impl Core for Rc {
     }
 }
 
-/// Reads and Atomics of the peer's that are remembered. Cards and rxe round their depths up to a power
-/// of two at either end, so a peer may have as many under way.
+/// Reads and Atomics of the peer's that are remembered (ROCE-081). Cards and rxe round their depths
+/// up to a power of two at either end, so a peer may have as many under way.
 fn depth(asked: u8) -> usize {
     match asked {
         0 => 0,

@@ -8,15 +8,15 @@ use super::requester::Requester;
 use super::{Rc, Replies};
 
 impl Rc {
-    /// A send work request failed with `status`: it is told, and everything else is flushed.
+    /// A send work request failed with `status`: reports it, and flushes everything else.
     #[cold]
     pub(super) fn fail_request(&mut self, number: u64, status: WcStatus, event: Event) {
         self.events.push_back(event);
         self.flush(Some((number, status)));
     }
 
-    /// A request of the peer's was refused. What is owed of those before it is still answered, then
-    /// the NAK goes out, and nothing else.
+    /// A request of the peer's was refused. Earlier requests are still answered, then the NAK goes
+    /// out, and nothing else (ROCE-104).
     #[cold]
     pub(super) fn fail_as_responder(&mut self, reason: Reason) {
         if self.is_alive() {
@@ -25,7 +25,7 @@ impl Rc {
         }
     }
 
-    /// The queue pair ends at once: nothing more is sent, not even what is owed.
+    /// The queue pair ends at once: nothing more is sent, not even answers owed.
     pub(super) fn end(&mut self, event: Option<Event>, oldest: Option<WcStatus>) {
         if self.is_alive()
             && let Some(event) = event
@@ -55,7 +55,7 @@ impl Rc {
         }
     }
 
-    /// Tells once that all requests that were started are done, where the program waits for that.
+    /// Reports once, if the program waits for it (Sqd), that all started requests are done.
     #[inline]
     pub(super) fn report_drained(&mut self) {
         if self.state == QpState::Sqd && !self.drain_reported && !self.sq.has_started() {

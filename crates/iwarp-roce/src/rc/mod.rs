@@ -4,29 +4,30 @@
 //!
 //! ```text
 //!   send_queue   posted requests, and the packets that they take
-//!   requester    which packet is sent next
+//!   requester    the choice of the next packet
 //!   answers      acknowledgements, NAKs and responses, as the requester takes them
-//!   timer        deadlines, and how often the requester has tried
-//!   pace         how much may be under way
+//!   timer        deadlines, and the number of tries
+//!   pace         the window
 //!   responder    the peer's requests, executed in the order of their PSNs
-//!   replies      what the responder owes
-//!   ending       how a queue pair ends, and what becomes of the work requests
+//!   replies      the answers that the responder owes
+//!   ending       the end of a queue pair and of its work requests
 //!   driven       the queue pair as its owner sees it
-//!   reasons      why it ended
-//!   refusal      the access to memory by which it ended
+//!   reasons      the reasons for its end
+//!   refusal      the refused access to memory that ended it
 //! ```
 //!
 //! # Congestion
 //!
-//! Where the network marks packets instead of dropping them (ECN), the end that gets a marked one
-//! sends a congestion notification, and the end that gets one halves its window, once for what is
-//! under way. Both cost nothing where nothing is marked.
+//! A network may mark packets instead of dropping them (ECN). The end that receives a marked packet
+//! sends a congestion notification (ROCE-142), and the end that receives the notification halves
+//! its window, once for the packets under way. Neither costs anything if no packet is marked.
 //!
 //! # Loss
 //!
 //! The requester sends everything from the oldest unacknowledged packet on again: when an answer is
-//! overdue, when the responder tells of a gap, or when an answer implies that an earlier one is
-//! lost. What is sent again is read from memory again, with the same PSNs and lengths.
+//! overdue (ROCE-061), when the responder reports a gap (ROCE-056), or when an answer implies that
+//! an earlier one is lost (ROCE-049). Repeated packets are read from memory anew, with unchanged
+//! PSNs and lengths (ROCE-070).
 //!
 //! # Long Reads
 //!
@@ -65,10 +66,10 @@ use requester::Requester;
 use responder::Responder;
 use send_queue::SendQueue;
 
-/// Events that can wait beside the completions of what is posted: the receive that a message fills,
-/// and one of each kind.
+/// Events that can wait beside the completions of posted requests: that of the receive that a
+/// message fills, and one of each other kind.
 const OTHER_EVENTS: usize = 8;
-/// Packets of requests, or of answers, that go out before the other kind has its turn.
+/// Packets of requests, or of answers, that go out before the other kind takes its turn.
 const TURN: usize = 16;
 
 /// A reliable connected queue pair.
@@ -77,7 +78,7 @@ pub struct Rc {
     config: Config,
     state: QpState,
     attributes: Attributes,
-    /// The rights of the peer, where the owner has said them: instead of those in the attributes.
+    /// The peer's rights, if the owner has set them; they replace those in the attributes.
     remote_access: Option<Access>,
     sq: SendQueue,
     rq: ReceiveQueue,
@@ -85,16 +86,16 @@ pub struct Rc {
     responder: Responder,
     replies: Replies,
     events: VecDeque<Event>,
-    /// The access to memory by which it ended.
+    /// The refused access to memory that ended it.
     refusal: Option<Refusal>,
     counters: Counters,
-    /// Messages of the peer's that have come whole.
+    /// Messages of the peer's received whole.
     arrivals: u64,
-    /// The peer was heard before this side could send.
+    /// Set once the peer was heard before this side could send.
     heard: bool,
     drain_reported: bool,
     last_receive_reported: bool,
-    /// Answers have their turn.
+    /// Set if it is the turn of answers.
     replies_next: bool,
     /// Part of a scatter/gather list; kept for its storage.
     pieces: Vec<Sge>,
@@ -130,27 +131,27 @@ impl Rc {
         }
     }
 
-    /// The attributes with which it was made.
+    /// The settings with which it was made.
     pub const fn config(&self) -> &Config {
         &self.config
     }
 
-    /// The faults so far, since the last Reset.
+    /// The counters since the last Reset, or since they were last taken.
     pub const fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// On whose behalf it touches memory.
+    /// The accessor for memory.
     const fn accessor(&self) -> Accessor {
         Accessor { pd: self.config.pd, qp: self.config.qp }
     }
 
-    /// Whether packets are taken and requests go out.
+    /// True if packets are taken: requests from RTR on, answers from RTS on (ROCE-017).
     const fn is_alive(&self) -> bool {
         matches!(self.state, QpState::Rtr | QpState::Rts | QpState::Sqd)
     }
 
-    /// Whether a packet is one of this connection's.
+    /// True if a packet belongs to this connection (ROCE-005, ROCE-011, ROCE-016).
     #[inline]
     fn is_for_us(&self, packet: &Packet<'_>, path: &Path) -> bool {
         let header = &packet.header;
@@ -166,8 +167,8 @@ impl Rc {
         path.address.source == own.destination && path.address.destination == own.source
     }
 
-    /// A packet of the peer's met congestion: the peer is told, and where it is part of what this
-    /// side has asked for, less is asked for.
+    /// A packet of the peer's met congestion: tells the peer (ROCE-142), and if the packet is an
+    /// answer, asks for less.
     #[cold]
     fn echo_congestion(&mut self, is_response: bool, now: Time) {
         if self.replies.echo_congestion(now) {
@@ -197,7 +198,7 @@ impl Rc {
             if is_response {
                 return;
             }
-            // A question is none of the peer's program.
+            // A question does not come from the peer's program.
             if !is_question(&packet.header.message) && !core::mem::replace(&mut self.heard, true) {
                 self.events.push_back(Event::FirstHeard);
             }
@@ -221,7 +222,7 @@ impl Rc {
         }
     }
 
-    /// Sends some of what the responder owes. False where no more is owed.
+    /// Sends some of the answers owed. False if no more are owed.
     fn reply<M: Memory + ?Sized>(&mut self, burst: &mut Burst, memory: &M) -> bool {
         let who = self.accessor();
         let Self { replies, attributes, responder, .. } = self;
@@ -233,8 +234,8 @@ impl Rc {
         })
     }
 
-    /// Makes room for what all requests, one more than there are, and the end of the queue pair can
-    /// report at once: an event that comes is never in want of memory.
+    /// Makes room for the events of all requests, of one more, and of the end of the queue pair, at
+    /// once: an event never lacks memory.
     #[inline]
     fn reserve_events(&mut self) -> Result<(), PostError> {
         let most = self.sq.len() + self.rq.len() + 1 + OTHER_EVENTS;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The amount that may be under way: a window that grows on clean acknowledgements and is halved on
-//! loss.
+//! The window: the amount that may be under way. It grows on clean acknowledgements and is halved
+//! on loss.
 //!
-//! The peer's socket holds 212,992 octets by default, counted with what the kernel adds to each
-//! packet. So a packet weighs its payload and a fixed overhead, and the window is in that weight.
+//! The peer's socket holds 212,992 octets by default (ROCE-074), counted with the kernel's overhead
+//! for each packet. So a packet weighs its payload and a fixed overhead, and the window is in that
+//! weight.
 
 use core::time::Duration;
 
@@ -15,7 +16,7 @@ pub(super) const OVERHEAD: u64 = 512;
 
 /// The window in the beginning.
 const START: u64 = 64 << 10;
-/// Up to here it grows by what is acknowledged, as nearly every peer's socket holds as much.
+/// Up to here it grows by the weight acknowledged, as nearly every peer's socket holds as much.
 const SAFE: u64 = 128 << 10;
 /// It grows no further: a peer that sleeps between packets is kept busy by so much.
 const MOST: u64 = 1 << 20;
@@ -23,7 +24,7 @@ const MOST: u64 = 1 << 20;
 const LEAST: u64 = 16 << 10;
 /// Beyond the threshold it grows by so much for each window that is acknowledged.
 const STEP: u64 = 2 << 10;
-/// Congestion notifications within this time tell the same.
+/// Congestion notifications within this time tell of one congestion.
 const CALM: Duration = Duration::from_micros(50);
 
 /// Weight of the answers that one Read Request asks for, where several may be under way.
@@ -38,10 +39,10 @@ pub(super) struct Pace {
     threshold: u64,
     /// Weight acknowledged towards the next step.
     credit: u64,
-    /// When congestion last lowered it.
+    /// Time at which congestion last lowered it.
     lowered: Option<Time>,
-    /// The packets that were under way then: all before this weight. Notifications that come before
-    /// it is acknowledged are of the same congestion.
+    /// The end, by weight, of the packets that were under way then. Notifications that come before
+    /// it is acknowledged tell of that congestion.
     known: u64,
 }
 
@@ -58,7 +59,7 @@ impl Pace {
         self.window
     }
 
-    /// So much was acknowledged.
+    /// Grows for acknowledged weight.
     #[inline]
     pub(super) const fn grow(&mut self, weight: u64) {
         if self.window < self.threshold {
@@ -75,15 +76,15 @@ impl Pace {
         }
     }
 
-    /// Packets were lost.
+    /// Halves the window: packets were lost.
     pub(super) fn shrink(&mut self) {
         self.window = (self.window / 2).max(LEAST);
         self.threshold = self.window;
         self.credit = 0;
     }
 
-    /// The network says that it is congested, while packets between these two weights are under
-    /// way.
+    /// Lowers the window: the network reports congestion, with packets between these two weights
+    /// under way.
     pub(super) fn congested(&mut self, now: Time, acknowledged: u64, sent: u64) {
         let calm = self.lowered.is_none_or(|at| now >= at.plus(CALM));
         if calm && acknowledged >= self.known {
@@ -95,8 +96,8 @@ impl Pace {
 }
 
 /// Packets of answers that one Read Request asks for: long Reads are asked for in pieces, so that
-/// the answers, too, stay within the window. A Read is cut at the same places whenever it is asked
-/// for again, because the responder knows requests by where they begin.
+/// the answers, too, stay within the window. A repeated Read is cut at unchanged places, because
+/// the responder knows requests by their start.
 pub(super) fn segment(mtu: usize, max_rd_atomic: u8) -> u32 {
     let weight = if max_rd_atomic > 1 { SEGMENT } else { ONLY_SEGMENT };
     (weight / (mtu as u64 + OVERHEAD)).max(1) as u32

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Why a reliable connected queue pair came to its end.
+//! The reasons for which a reliable connected queue pair ends.
 
 use iwarp_types::{Protocol, Reason};
 
@@ -10,18 +10,18 @@ const fn roce(code: u32, name: &'static str) -> Reason {
     Reason::new(Protocol::Roce, code, name)
 }
 
-/// NAK codes are told in the low five bits of a syndrome that begins with 011.
+/// A NAK's syndrome begins with 011; its low five bits are the code.
 const NAK: u32 = 0x60;
 
-/// The peer asked for what it may not ask for, or in a wrong way.
+/// The peer's request is not allowed, or malformed.
 pub const INVALID_REQUEST: Reason = roce(NAK | 1, "invalid request").for_an_invalid_request();
-/// The peer has no such right, or there is no such memory.
+/// The peer lacks the right, or there is no such memory (ROCE-092).
 pub const REMOTE_ACCESS: Reason = roce(NAK | 2, "remote access error").for_a_refused_access();
 const REMOTE_OPERATION: Reason = roce(NAK | 3, "remote operational error");
 
-/// A syndrome without a meaning.
+/// A syndrome without a meaning (ROCE-066).
 pub(super) const UNKNOWN_NAK: Reason = roce(0x100, "unknown kind of acknowledgement");
-/// RNR NAKs beyond the limit.
+/// RNR NAKs beyond the limit (ROCE-059).
 pub(super) const NO_RECEIVE: Reason =
     roce(0x101, "no receive was posted in time").for_want_of_a_receive();
 /// An answer that does not fit its request.
@@ -29,7 +29,7 @@ pub const BAD_RESPONSE: Reason = roce(0x102, "answer does not fit its request");
 /// The memory of an own work request was refused.
 pub const LOCAL_MEMORY: Reason = roce(0x103, "memory of a work request was refused");
 
-/// Both ends' path MTUs in a name, as those have no other place.
+/// Both ends' path MTUs in the reason's name, as a reason has no other field for them.
 macro_rules! differing {
     (@peer $own:literal, $peers:expr, [$($of:literal)+], $before:literal, $else:expr) => {
         match $peers {
@@ -65,7 +65,7 @@ pub(super) const fn response_of_mtu(own: usize, peers: usize) -> Reason {
     roce(BAD_RESPONSE.code(), name)
 }
 
-/// The reason that a NAK says.
+/// The reason that a NAK gives.
 pub(super) const fn of_nak(code: NakCode) -> Reason {
     match code {
         NakCode::RemoteAccess => REMOTE_ACCESS,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Which access to memory was refused: for the line of the log that names it.
+//! The refused access to memory, for the log.
 
 use iwarp_types::{AccessError, Memory, Refusal, RefusedBy, RemoteAccess, Sge, WcOp};
 
@@ -33,27 +33,27 @@ impl Rc {
         };
     }
 
-    /// The answer to a Read may not be had from memory any more.
+    /// The answer to a Read can no longer be read from memory.
     #[cold]
     pub(super) fn note_unanswered(&mut self) {
         let refused = self.replies.refused.take();
         self.refusal = refused.map(|(reth, error)| refused_read(&reth, RefusedBy::Memory(error)));
     }
 
-    /// The answer to the oldest request does not go into its memory.
+    /// The memory of the oldest request refuses its answer.
     #[cold]
     pub(super) fn note_oldest(&mut self, error: AccessError) {
         self.refusal = self.sq.oldest_started().map(|wqe| wqe.refused_here(error));
     }
 
-    /// The memory of a request cannot be read, which is told when its turn to end comes.
+    /// The memory of a request cannot be read; it is reported when the request ends in turn.
     #[cold]
     pub(super) fn note_unreadable<M: Memory + ?Sized>(&mut self, number: u64, memory: &M) {
         let who = self.accessor();
         let wqe = self.sq.at(number);
         let list = wqe.payload.sges();
         let refused = list.iter().find_map(|sge| memory.check_local(who, *sge, false).err());
-        // All is granted, so it is the memory that is not there.
+        // All is granted, so the memory itself is missing.
         let first = list.first().map_or(0, |sge| sge.addr);
         self.requester.refusal =
             Some(wqe.refused_here(refused.unwrap_or(AccessError::BadAddress(first))));

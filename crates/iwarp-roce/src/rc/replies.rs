@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The debts of the responder to the peer: acknowledgements, answers, a NAK.
+//! The answers that the responder owes: acknowledgements, Read and Atomic answers, a NAK.
 //!
-//! Answers go out in the order of their requests. The Reads and Atomics of late are remembered with
-//! what is owed of each; one acknowledgement, for the last request that wants one, stands for all
-//! before it; a NAK is the last word.
+//! Answers go out in the order of their requests (ROCE-084). Recent Reads and Atomics are
+//! remembered, each with the packets owed of its answer (ROCE-081); one acknowledgement, for the
+//! last request that wants one, stands for all before it (ROCE-083); a NAK comes last.
 
 use core::time::Duration;
 
@@ -15,9 +15,9 @@ use crate::wire::{
     Aeth, Bth, Burst, Header, Message, NakCode, Position, Psn, Reth, Syndrome, Transport,
 };
 
-/// Congestion is told of at most once in this time.
+/// Shortest time between two congestion notifications (ROCE-142).
 const ECHO: Duration = Duration::from_micros(50);
-/// The last acknowledgement is said three times, in case that one is lost.
+/// The last acknowledgement is sent three times, in case one is lost.
 const LAST_REPEATS: u8 = 2;
 
 /// A Read or Atomic that was executed.
@@ -32,15 +32,15 @@ struct Resource {
     end: u32,
     /// Octets of the answer up to where the run ends.
     octets: u32,
-    /// It was answered once.
+    /// Set once it was answered.
     answered: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum What {
-    /// From memory, as it is when the answer is sent.
+    /// From memory, as it is when the answer is sent (ROCE-078).
     Read(Reth),
-    /// The original value.
+    /// The original value (ROCE-080).
     Atomic(u64),
 }
 
@@ -50,7 +50,7 @@ impl Default for What {
     }
 }
 
-/// Packets of the answer to a Read of so many octets.
+/// Packets of the answer to a Read of so many octets (ROCE-044).
 pub(super) const fn packets(octets: u32, mtu: usize) -> u32 {
     match octets {
         0 => 1,
@@ -62,15 +62,15 @@ pub(super) const fn packets(octets: u32, mtu: usize) -> u32 {
 #[derive(Debug)]
 pub(super) struct Replies {
     resources: Ring<Resource>,
-    /// The first resource of which something is owed.
+    /// The first resource with packets owed.
     owing: u64,
     /// An acknowledgement of all up to this PSN.
     ack: Option<Psn>,
     /// The number of times that it is repeated.
     repeats: u8,
-    /// A NAK: of what it says, and of which PSN.
+    /// A NAK: its PSN and syndrome.
     nak: Option<(Psn, Syndrome)>,
-    /// Word of congestion, and when it was last owed.
+    /// Set if a congestion notification is owed; and the time at which one was last owed.
     echo: bool,
     echoed: Option<Time>,
     /// The Read that could not be answered, and why.
@@ -92,13 +92,13 @@ impl Replies {
         }
     }
 
-    /// Whether something is owed.
+    /// True if an answer is owed.
     #[inline]
     pub(super) fn is_owing(&self) -> bool {
         self.ack.is_some() || self.nak.is_some() || self.owing < self.resources.tail() || self.echo
     }
 
-    /// Tells the peer of congestion, unless it has just been told.
+    /// Owes a congestion notification, unless the last one is too recent.
     pub(super) fn echo_congestion(&mut self, now: Time) -> bool {
         let due = self.echoed.is_none_or(|at| now >= at.plus(ECHO));
         if due {
@@ -108,31 +108,31 @@ impl Replies {
         due
     }
 
-    /// Everything up to `psn` was executed, and the peer asks.
+    /// Everything up to `psn` was executed, and the peer asks (ROCE-082).
     #[inline]
     pub(super) const fn acknowledge(&mut self, psn: Psn) {
         self.ack = Some(psn);
     }
 
-    /// As [`Self::acknowledge`], for the last time: a peer that does not hear it would ask nobody.
+    /// As [`Self::acknowledge`], for the last time: a peer that misses it can ask no more.
     pub(super) const fn acknowledge_at_last(&mut self, psn: Psn) {
         self.acknowledge(psn);
         self.repeats = LAST_REPEATS;
     }
 
-    /// Says no to the request of `psn`.
+    /// Owes a NAK for the request of `psn`.
     pub(super) const fn refuse(&mut self, psn: Psn, syndrome: Syndrome) {
         self.nak = Some((psn, syndrome));
     }
 
-    /// The packet that a NAK would ask for has come.
+    /// Forgets the NAK: the packet that it asks for has come.
     #[inline]
     pub(super) const fn forget_nak(&mut self) {
         self.nak = None;
     }
 
-    /// Whether one more Read or Atomic may be taken: the oldest is forgotten for it, unless it has
-    /// not been answered yet.
+    /// True if one more Read or Atomic may be taken: it replaces the oldest, which must have been
+    /// answered (ROCE-081).
     pub(super) fn has_room(&mut self) -> bool {
         if self.resources.is_full() {
             let Some(oldest) = self.resources.front() else { return false };
@@ -154,7 +154,7 @@ impl Replies {
         self.push(Resource { first: psn, what, end: 1, ..Resource::default() });
     }
 
-    /// The answer acknowledges all before it as well.
+    /// The answer acknowledges all before it as well (ROCE-050).
     fn push(&mut self, resource: Resource) {
         if self.resources.is_full() {
             self.resources.pop();
@@ -167,7 +167,8 @@ impl Replies {
         self.ack = None;
     }
 
-    /// The peer asks for part of a Read again. It gets it, if it is part of one that is remembered.
+    /// Answers a repeated Read, or a part of one, if it lies within a remembered Read (ROCE-078,
+    /// ROCE-079).
     pub(super) fn repeat_read(&mut self, psn: Psn, reth: Reth, mtu: usize) {
         self.repeat(psn, |resource, index| {
             let What::Read(whole) = resource.what else { return None };
@@ -181,15 +182,15 @@ impl Replies {
         });
     }
 
-    /// The peer asks again for what an Atomic has found.
+    /// Answers a repeated Atomic with the stored original value (ROCE-080).
     pub(super) fn repeat_atomic(&mut self, psn: Psn) {
         self.repeat(psn, |resource, index| {
             (matches!(resource.what, What::Atomic(_)) && index == 0).then_some((1, 0))
         });
     }
 
-    /// Owes an answer, or part of it, again: that of the latest resource for which `run` says where
-    /// the part ends, in packets and octets.
+    /// Owes an answer, or part of it, again: that of the latest resource that may have `psn`. `run`
+    /// returns the part's end, in packets and octets, or `None`.
     fn repeat(&mut self, psn: Psn, run: impl Fn(&Resource, u32) -> Option<(u32, u32)>) {
         for number in (self.resources.head()..self.resources.tail()).rev() {
             let resource = self.resources.at(number);
@@ -202,12 +203,12 @@ impl Replies {
         }
     }
 
-    /// Sends at most so many packets of what is owed. False where no more is, or none fits.
+    /// Sends at most so many of the packets owed. False if no more are owed, or none fits.
     ///
     /// # Errors
     ///
-    /// The fault of memory that the peer may not read any more. Nothing is owed then but the
-    /// NAK that says so.
+    /// The NAK code, if the peer may no longer read the memory of its Read. Only that NAK is then
+    /// owed (ROCE-096).
     pub(super) fn send<M: Memory + ?Sized>(
         &mut self,
         most: usize,
@@ -246,7 +247,7 @@ impl Replies {
         Ok(true)
     }
 
-    /// Sends the next packet of the first answer of which one is owed.
+    /// Sends the next packet of the first answer owed.
     fn send_answer<M: Memory + ?Sized>(
         &mut self,
         burst: &mut Burst,
@@ -297,7 +298,7 @@ impl Replies {
         Ok(())
     }
 
-    /// Moves on to the first resource of which something is owed.
+    /// Moves on to the first resource with packets owed.
     fn skip_answered(&mut self) {
         while self.owing < self.resources.tail() {
             let resource = self.resources.at(self.owing);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The requester: which packet is sent next.
+//! The requester: chooses and builds the next packet.
 
 use core::ops::RangeInclusive;
 
@@ -14,8 +14,8 @@ use crate::wire::{
     AtomicEth, AtomicKind, Bth, Burst, Header, Message, Position, Psn, Reth, SendTail, Transport,
 };
 
-/// An acknowledgement is asked for so often in each window, and of long messages within so many
-/// packets; where a window has few, at least so often.
+/// Acknowledgements asked for in each window, and the packets of a long message between two
+/// (ROCE-047); the least number in a window of few packets.
 const ASKS: u64 = 4;
 const APART: RangeInclusive<u64> = 16..=64;
 const LEAST_ASKS: u64 = 2;
@@ -45,9 +45,9 @@ pub(super) struct Requester {
     pub(super) reads: u32,
     /// Packets of answers that one Read Request asks for.
     pub(super) segment: u32,
-    /// The request that failed at this side, and how: it is told after those before it.
+    /// The request that failed at this side, and its status; reported after those before it.
     pub(super) broken: Option<(u64, WcStatus)>,
-    /// The access that it failed by.
+    /// The refused access that failed it.
     pub(super) refusal: Option<Refusal>,
     pub(super) pace: Pace,
     pub(super) timer: Timer,
@@ -57,7 +57,7 @@ pub(super) struct Requester {
 enum Step {
     /// A local operation.
     Local,
-    /// A packet that takes so many numbers, behind which all weigh so much.
+    /// A packet that takes so many numbers; `weight` is that of all packets up to its end.
     Packet { numbers: u32, weight: u64 },
 }
 
@@ -77,33 +77,33 @@ impl Requester {
         self.base.plus(packet as u32)
     }
 
-    /// The packet of this PSN, where it was sent and is not acknowledged.
+    /// The packet of this PSN, if it was sent and is unacknowledged.
     #[inline]
     pub(super) fn find(&self, psn: Psn) -> Option<u64> {
         let ahead = u64::try_from(psn.ahead_of(self.psn(self.oldest))).ok()?;
         Some(self.oldest + ahead).filter(|packet| *packet < self.end)
     }
 
-    /// Packets under way met congestion.
+    /// Lowers the window: packets under way met congestion.
     pub(super) fn slow_down(&mut self, now: Time) {
         self.pace.congested(now, self.acknowledged, self.end_weight.max(self.sent));
     }
 
-    /// Whether the packet before `end` asks for an acknowledgement, behind which all weigh so much:
-    /// so often that the window moves, and no more often.
+    /// True if the packet before `end` asks for an acknowledgement, often enough for the window to
+    /// move (ROCE-047). `weight` is that of all packets before `end`.
     fn should_ask(&self, end: u64, weight: u64) -> bool {
         let (packets, octets) = (end - self.asked, weight - self.asked_weight);
         let part = |asks| octets >= self.pace.window() / asks;
         packets >= *APART.end() || part(LEAST_ASKS) || packets >= *APART.start() && part(ASKS)
     }
 
-    /// Whether packets are under way.
+    /// True if packets are under way.
     #[inline]
     pub(super) const fn is_waiting(&self) -> bool {
         self.oldest < self.next
     }
 
-    /// A Read Request, or an Atomic, was answered. It is none of those under way where it was to be
+    /// A Read Request, or an Atomic, was answered. It no longer counts as under way if it was to be
     /// sent again and its first answer has come after all.
     pub(super) const fn end_read(&mut self) {
         self.reads = self.reads.saturating_sub(1);
@@ -121,13 +121,13 @@ impl Requester {
 }
 
 impl Rc {
-    /// Whether the requester has something to send, or to do.
+    /// True if the requester has something to send, or to do.
     #[inline]
     pub(super) fn may_request(&mut self) -> bool {
         self.upcoming().is_some()
     }
 
-    /// Sends at most so many packets. False where nothing is left that may be sent now.
+    /// Sends at most so many packets. False if no packet is left that may be sent now.
     pub(super) fn request<M: Memory + ?Sized>(
         &mut self,
         most: usize,
@@ -169,7 +169,8 @@ impl Rc {
                     return None;
                 }
                 match wqe.op {
-                    // Octets that were sent before may have to be read from memory again.
+                    // Octets that were sent before may have to be read from memory again
+                    // (ROCE-070).
                     SendOp::LocalInvalidate(_) if has_started => return None,
                     SendOp::LocalInvalidate(_) | SendOp::Bind(_) => return Some(Step::Local),
                     op if !op.may_have(wqe.length) => return Some(Step::Local),
@@ -192,7 +193,7 @@ impl Rc {
             numbers = left.min(requester.segment - index % requester.segment);
         }
         let weight = wqe.weight_before(requester.next + u64::from(numbers), mtu);
-        // An answer must be on its way for the window to open.
+        // The window opens only if an answer is on its way.
         let opens = requester.asked > requester.oldest;
         if opens && weight - requester.acknowledged > requester.pace.window() {
             return None;
@@ -229,7 +230,7 @@ impl Rc {
         let asked = left.min(u64::from(numbers) * mtu as u64) as u32;
         let message = message(&wqe.op, wqe.length, Position::of(begins, ends), offset, asked);
         let header = Header { bth, transport: Transport::Rc, deth: None, message };
-        // Whether memory takes an answer is seen when one comes, as with cards.
+        // Memory for an answer is checked only when the answer comes, as with cards.
         let sent = burst.push(&attributes.path, &header, payload, |out, digest| {
             wqe.payload.gather(offset, out, digest, pieces, who, memory).map_err(drop)
         });
@@ -250,8 +251,7 @@ impl Rc {
         requester.timer.arm(now, attributes.timeout);
     }
 
-    /// Does what the first request that was not started asks of this side's memory, or finds that
-    /// its length is wrong.
+    /// Performs the first unstarted request, a local operation, or finds its length wrong.
     #[cold]
     fn perform<M: Memory + ?Sized>(&mut self, memory: &M) {
         let who = self.accessor();
@@ -283,7 +283,7 @@ impl Rc {
         self.reap();
     }
 
-    /// Completes the requests that are done, in their order.
+    /// Completes the requests that are done, in their order (ROCE-051).
     #[inline]
     pub(super) fn reap(&mut self) {
         let Self { requester, sq, events, config, .. } = self;
@@ -303,8 +303,8 @@ impl Rc {
     }
 }
 
-/// The message of a packet. `offset` are the octets of its request before it, `asked` those that a
-/// Read Request asks for.
+/// The message of a packet. `offset` is the number of octets of its request before it, `asked` that
+/// of the octets a Read Request asks for.
 #[inline]
 fn message(op: &SendOp, length: u32, position: Position, offset: u64, asked: u32) -> Message {
     let ends = position.ends();

@@ -17,32 +17,32 @@ use crate::wire::{
 /// The progress of the requests.
 #[derive(Debug, Default)]
 pub(super) struct Responder {
-    /// The PSN that is expected.
+    /// The expected PSN (ROCE-075).
     expected: Psn,
     /// PSN of the last packet of a Send or Write that was executed.
     pub(super) last: Psn,
-    /// Requests that were completed; 24 bits count.
+    /// Requests completed: the MSN, modulo 2^24 (ROCE-085).
     pub(super) msn: u32,
-    /// A NAK has asked for the expected packet.
+    /// Set once a NAK has asked for the expected packet.
     has_asked: bool,
     pub(super) inside: Inside,
     /// The receive that a message goes to, while `is_open`.
     pub(super) receive: Receive,
     is_open: bool,
-    /// The packet that found no receive, and when it did first.
+    /// PSN of the packet that found no receive, and the time at which it first did.
     not_ready: Option<(Psn, Time)>,
-    /// The owner knows that one found none for long.
+    /// Set once the owner was told that a message lacks a receive.
     told_no_receive: bool,
 }
 
-/// The message of which the first packet has come, and not yet the last.
+/// The message whose first packet has come, and not yet the last.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Inside {
     #[default]
     Nothing,
     /// A Send of which so many octets have come.
     Send(u64),
-    /// A Write, and how many octets of it have come.
+    /// A Write, of which so many octets have come.
     Write(Reth, u32),
 }
 
@@ -51,11 +51,11 @@ pub(super) enum Inside {
 pub(super) struct Refusal {
     code: NakCode,
     receive: WcStatus,
-    /// The peer learns of it by a NAK.
+    /// Set if the peer is told by a NAK.
     is_told: bool,
     /// The reason that this end gives.
     reason: Reason,
-    /// An access to memory was refused, by whom.
+    /// For a refused access to memory: whether memory or the peer's rights refused it.
     pub(super) access: Option<RefusedBy>,
 }
 
@@ -63,9 +63,8 @@ impl Refusal {
     const INVALID: Self = Self::new(NakCode::InvalidRequest, WcStatus::RemoteInvalidRequest);
     const TOO_LONG: Self = Self::new(NakCode::InvalidRequest, WcStatus::LocalLength);
     const FORBIDDEN: Self = Self { access: Some(RefusedBy::QueuePair), ..Self::INVALID };
-    /// An STag that a Send should invalidate cannot be: an error of class J, which has no NAK (IBA
-    /// vol. 1,
-    /// 9.9.6.3).
+    /// An STag that a Send should invalidate cannot be (ROCE-102): an error of class J, which has
+    /// no NAK (IBA vol. 1, 9.9.6.3).
     const INVALIDATE: Self = Self { is_told: false, ..Self::INVALID };
 
     const fn new(code: NakCode, receive: WcStatus) -> Self {
@@ -78,7 +77,7 @@ impl Refusal {
         Self { reason: reasons::request_of_mtu(own, peers), ..Self::INVALID }
     }
 
-    /// Of an access to memory that the peer named.
+    /// For a refused access to memory that the peer named (ROCE-092).
     const fn of(error: AccessError) -> Self {
         let refusal = match error {
             AccessError::BadAddress(_) => {
@@ -91,14 +90,14 @@ impl Refusal {
         Self { access: Some(RefusedBy::Memory(error)), ..refusal }
     }
 
-    /// Of the memory of a receive.
+    /// For a refused access to a receive's memory (ROCE-098).
     const fn of_receive(error: AccessError) -> Self {
         let refusal = Self::new(NakCode::RemoteOperation, WcStatus::LocalProtection);
         Self { access: Some(RefusedBy::Memory(error)), ..refusal }
     }
 }
 
-/// Why a request is not executed.
+/// The reason that a request is not executed.
 enum Stop {
     /// It is wrong.
     Refused(Refusal),
@@ -158,7 +157,7 @@ impl Rc {
             }
             Message::ReadRequest(reth) => self.take_read(packet, reth, memory),
             Message::Atomic(eth) => self.take_atomic(packet, eth, memory),
-            // The caller tells answers apart.
+            // The caller passes no answers.
             _ => Ok(false),
         };
         match done {
@@ -174,7 +173,8 @@ impl Rc {
         }
     }
 
-    /// The expected packet finds no receive: the peer is to send it again later.
+    /// The expected packet finds no receive: the peer is to send it again later (ROCE-087). Packets
+    /// behind it bring no NAK meanwhile (ROCE-088).
     #[cold]
     fn is_not_ready(&mut self, now: Time) {
         self.counters.send_rnr_err += 1;
@@ -191,8 +191,9 @@ impl Rc {
         }
     }
 
-    /// A packet is missing: says so, once. What came before it is acknowledged first: rxe heeds one
-    /// NAK between two acknowledgements, and waits for its timeout after the next.
+    /// A packet is missing: sends one NAK (ROCE-076). An acknowledgement of the packets before it
+    /// goes first: rxe heeds one NAK between two acknowledgements, and waits for its timeout after
+    /// the next.
     fn ask_for_expected(&mut self) {
         self.counters.out_of_seq_request += 1;
         if !core::mem::replace(&mut self.responder.has_asked, true) {
@@ -204,19 +205,19 @@ impl Rc {
         }
     }
 
-    /// A packet has come before: answers it again.
+    /// A packet has come before: answers it again (Send and Write: ROCE-077).
     fn repeat(&mut self, packet: &Packet<'_>) {
         self.counters.duplicate_request += 1;
         let (psn, mtu) = (packet.header.bth.psn, self.attributes.mtu.octets());
         match packet.header.message {
             Message::ReadRequest(reth) => self.replies.repeat_read(psn, reth, mtu),
             Message::Atomic(_) => self.replies.repeat_atomic(psn),
-            // Not of a PSN that a Read or an Atomic has: some take that for its answer.
+            // Not with the PSN of a Read or an Atomic: some requesters take that for its answer.
             _ => self.replies.acknowledge(self.responder.last),
         }
     }
 
-    /// A request is wrong: nothing behind it is answered.
+    /// A request is wrong: nothing behind it is answered (ROCE-104).
     #[cold]
     fn refuse(&mut self, refusal: Refusal) {
         let psn = self.responder.expected;
@@ -319,7 +320,8 @@ impl Rc {
         Ok(true)
     }
 
-    /// Packets of a message but its last are as long as the path MTU, and none is longer.
+    /// Packets of a message but its last are as long as the path MTU, and none is longer
+    /// (ROCE-035).
     #[inline]
     const fn check_packet_length(&self, position: Position, length: usize) -> Result<(), Stop> {
         let mtu = self.attributes.mtu.octets();
@@ -335,7 +337,7 @@ impl Rc {
         }
     }
 
-    /// Whether the peer may do such a thing at all.
+    /// Refuses an operation for which the peer has no right at all (ROCE-091).
     #[inline]
     fn check_access(&self, access: RemoteAccess) -> Result<(), Stop> {
         let granted = self.remote_access.unwrap_or(self.attributes.access);
@@ -368,7 +370,7 @@ impl Rc {
         let who = self.accessor();
         if reth.length > 0 {
             let whole = u64::from(reth.length);
-            // A single packet is checked where it is placed.
+            // A single packet is checked where it is placed (ROCE-095).
             if !only {
                 memory
                     .check_remote(who, reth.rkey, reth.va, whole, RemoteAccess::Write)
@@ -415,7 +417,7 @@ impl Rc {
         Ok(true)
     }
 
-    /// A Write has come whole.
+    /// Completes a Write that has come whole.
     fn end_write(&mut self, packet: &Packet<'_>, octets: u32, immediate: Option<[u8; 4]>) {
         self.responder.inside = Inside::Nothing;
         self.responder.count_message();
@@ -475,7 +477,7 @@ impl Rc {
         Ok(false)
     }
 
-    /// A request of one packet stands between messages, and has no payload.
+    /// A request of one packet stands between messages (ROCE-090), and has no payload.
     const fn check_lone(&self, packet: &Packet<'_>) -> Result<(), Stop> {
         match self.responder.inside {
             Inside::Nothing if packet.payload.is_empty() => Ok(()),

@@ -3,7 +3,7 @@
 //! The send queue: posted requests, and the packets that they take.
 //!
 //! Packets are numbered from 0 on without wrapping; a PSN is the low bits of such a number, behind
-//! the first PSN. A Read takes a number for each packet of its answer.
+//! the first PSN. A Read takes a number for each packet of its answer (ROCE-044).
 
 use iwarp_types::{
     AccessError, AtomicOp, Event, Limits, PostError, QpId, Refusal, Ring, SendOp, SendRequest,
@@ -24,7 +24,7 @@ pub(super) struct SendWqe {
     pub(super) fence: bool,
     /// Number of its first packet, once it is started.
     pub(super) first: u64,
-    /// Numbers that it takes; none where the peer is not asked.
+    /// Numbers that it takes; none for a local operation.
     packets: u32,
     /// Weight of all packets before its first.
     weight: u64,
@@ -53,14 +53,14 @@ impl SendWqe {
         self.first + self.packets as u64
     }
 
-    /// Whether only an answer of its own ends it.
+    /// True if only an answer of its own ends it (ROCE-049).
     #[inline]
     pub(super) const fn awaits_answer(&self) -> bool {
         matches!(self.op, SendOp::Read { .. } | SendOp::Atomic { .. })
     }
 
-    /// Whether it brings nothing, so that an answer to a later request tells as much as its own does:
-    /// where the own one is lost, some responders (rxe) do not give it again.
+    /// True for a Read of no octets. An answer to a later request tells as much as its own, which
+    /// some responders (rxe) do not repeat if it is lost.
     #[inline]
     pub(super) const fn is_empty_read(&self) -> bool {
         matches!(self.op, SendOp::Read { invalidate: None, .. }) && self.length == 0
@@ -75,13 +75,13 @@ impl SendWqe {
         self.weight + index * OVERHEAD + if octets < length { octets } else { length }
     }
 
-    /// The request as it is known where this end's memory refused it.
+    /// Describes the request, refused by this end's memory.
     #[cold]
     pub(super) fn refused_here(&self, error: AccessError) -> Refusal {
         Refusal::of_own(self.wr_id, &self.op, self.payload.sges(), error)
     }
 
-    /// The request as it is known where the peer refused it.
+    /// Describes the request, refused by the peer.
     #[cold]
     pub(super) fn refused_there(&self) -> Refusal {
         Refusal::by_peer(self.wr_id, &self.op, self.length)
@@ -100,7 +100,7 @@ impl SendWqe {
 pub(super) struct SendQueue {
     ring: Ring<SendWqe>,
     unstarted: u64,
-    /// Requests that ended well without a completion since the last one that has one.
+    /// Requests that succeeded without a completion (ROCE-072) since the last one that has one.
     silent: u32,
 }
 
@@ -124,7 +124,7 @@ impl SendQueue {
         self.unstarted
     }
 
-    /// Whether a request was started and has not completed.
+    /// True if a request was started and has not completed.
     pub(super) const fn has_started(&self) -> bool {
         self.ring.head() != self.unstarted
     }
@@ -160,7 +160,7 @@ impl SendQueue {
         if self.unstarted == self.ring.tail() { None } else { Some(self.ring.at(self.unstarted)) }
     }
 
-    /// The oldest request, where it was started.
+    /// The oldest request, if it was started.
     #[inline]
     pub(super) fn oldest_started(&mut self) -> Option<&mut SendWqe> {
         if self.has_started() { self.ring.front() } else { None }
@@ -181,8 +181,8 @@ impl SendQueue {
         self.unstarted += 1;
     }
 
-    /// Number of the started request that has this packet, or else of the first that was not
-    /// started. Those before `from` have not.
+    /// Number of the started request that has this packet, or else of the first unstarted one.
+    /// Requests before `from` do not have it.
     pub(super) fn find(&mut self, packet: u64, from: u64) -> u64 {
         let mut number = from.max(self.head());
         while number < self.unstarted && self.ring.at(number).end() <= packet {
@@ -191,7 +191,7 @@ impl SendQueue {
         number
     }
 
-    /// Ends the oldest request well.
+    /// Completes the oldest request with success.
     #[inline]
     pub(super) fn complete(&mut self, qp: QpId, tell: impl FnMut(Event)) {
         let Some(wqe) = self.ring.front() else { return };
@@ -204,7 +204,7 @@ impl SendQueue {
         self.ring.pop();
     }
 
-    /// Ends all requests as flushed, but the one of which the status is given.
+    /// Ends all requests as flushed, but the `failed` one with its status.
     pub(super) fn flush(
         &mut self,
         qp: QpId,
@@ -235,7 +235,7 @@ impl SendQueue {
     }
 }
 
-/// Whether RoCE has the operation: its Atomics have no masks, and immediate data alone are iWARP's.
+/// True if RoCE has the operation: its Atomics have no masks, and immediate data alone are iWARP's.
 const fn is_known(op: &SendOp) -> bool {
     match op {
         SendOp::Write { .. }

@@ -1,51 +1,52 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Deadlines of the requester, and how often it has tried.
+//! Deadlines of the requester, and the number of its tries.
 
 use core::time::Duration;
 
 use iwarp_types::Time;
 
-/// Local ACK timeout code 0: no deadline at all.
+/// Local ACK timeout code 0: no deadline at all (ROCE-061).
 const FOR_EVER: u8 = 0;
-/// An rnr_retry of 7: no limit.
+/// An rnr_retry of 7: no limit (ROCE-058).
 const WITHOUT_END: u8 = 7;
 /// Codes below this one count as it, 4.2 ms: threads of either end may wait as long for a CPU.
 const SHORTEST: u8 = 10;
-/// The first wait is the timeout, later ones are twice and four times as long, as the verbs allow.
+/// The first wait is the timeout, later ones are twice and four times as long, as allowed
+/// (ROCE-064).
 const LONGEST_SHIFT: u8 = 2;
 
 /// The work that is due when a deadline has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Due {
-    /// The packets that a NAK had sent again are sent once more; that is no further try.
+    /// Packets sent again after a NAK are sent once more, which is no further try.
     Repeat,
     /// An answer is overdue.
     Overdue,
 }
 
-/// When the requester acts unasked, and how often it may.
+/// The deadlines at which the requester acts unasked, and its tries so far.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Timer {
-    /// When the oldest packet is sent again for want of an answer.
+    /// Time at which the oldest packet is sent again for want of an answer.
     deadline: Option<Time>,
-    /// When sending goes on after an RNR NAK.
+    /// Time at which sending goes on after an RNR NAK.
     resume: Option<Time>,
-    /// Goes without progress.
+    /// Tries without progress (ROCE-063).
     tries: u8,
-    /// Those of them that waited in vain: a NAK tells of a peer that answers, so it makes no wait
+    /// The tries that waited in vain: a NAK tells of a peer that answers, so it makes no wait
     /// longer.
     waits: u8,
-    /// A NAK had packets sent again. A responder asks for a packet once, so where that one is lost
-    /// again nobody says so: the next wait is short.
+    /// Set after a NAK had packets sent again. A responder asks for a packet only once (ROCE-076),
+    /// so if the packet is lost again, no second NAK comes: the next wait is short.
     repeats: bool,
     /// RNR NAKs without progress.
     rnr_tries: u8,
-    /// The packet that a NAK, told or implied, made the oldest that was sent again.
+    /// The oldest packet that was sent again because of a NAK, explicit or implied.
     gone_back: Option<u64>,
 }
 
-/// Time to wait for an answer, of a local ACK timeout code and after so many waits in vain.
+/// Time to wait for an answer, by the local ACK timeout code, after so many waits in vain.
 fn wait(code: u8, waits: u8) -> Option<Duration> {
     if code == FOR_EVER {
         return None;
@@ -55,7 +56,7 @@ fn wait(code: u8, waits: u8) -> Option<Duration> {
 }
 
 impl Timer {
-    /// Begins to wait for an answer, unless it does already.
+    /// Begins to wait for an answer, unless it waits already.
     #[inline]
     pub(super) fn arm(&mut self, now: Time, code: u8) {
         if self.deadline.is_none() {
@@ -64,20 +65,20 @@ impl Timer {
         }
     }
 
-    /// The packet whose answer is waited for has left so much later than was said.
+    /// The packet whose answer is awaited left `by` later than assumed.
     pub(super) fn postpone(&mut self, by: Duration) {
         if let Some(deadline) = &mut self.deadline {
             *deadline = deadline.plus(by);
         }
     }
 
-    /// Nothing is waited for.
+    /// Ends the wait for an answer.
     #[inline]
     pub(super) const fn disarm(&mut self) {
         self.deadline = None;
     }
 
-    /// An answer brought something new.
+    /// An answer brought progress: the tries count from 0 again (ROCE-063).
     #[inline]
     pub(super) const fn progress(&mut self) {
         self.deadline = None;
@@ -88,19 +89,19 @@ impl Timer {
         self.gone_back = None;
     }
 
-    /// Whether sending waits for the peer to have receives.
+    /// True if sending waits for the peer to have receives.
     #[inline]
     pub(super) const fn is_waiting(&self) -> bool {
         self.resume.is_some()
     }
 
-    /// One more go, for want of an answer; false where there were enough.
+    /// One more try, for want of an answer; false if the tries are used up (ROCE-062).
     pub(super) const fn retry(&mut self, retry_count: u8) -> bool {
         self.waits = self.waits.saturating_add(1);
         self.try_again(retry_count)
     }
 
-    /// As [`Self::retry`], because a NAK, told or implied, asks for it.
+    /// As [`Self::retry`], because a NAK, explicit or implied, asks for it.
     pub(super) const fn retry_as_told(&mut self, retry_count: u8) -> bool {
         self.repeats = true;
         self.try_again(retry_count)
@@ -121,7 +122,8 @@ impl Timer {
         rnr_retry >= WITHOUT_END || self.rnr_tries <= rnr_retry
     }
 
-    /// A NAK asks for packets from `oldest` on; false where one has before, without progress since.
+    /// A NAK asks for packets from `oldest` on; false if one did before, without progress since
+    /// (ROCE-057).
     pub(super) fn goes_back_to(&mut self, oldest: u64) -> bool {
         self.gone_back.replace(oldest) != Some(oldest)
     }
@@ -131,13 +133,13 @@ impl Timer {
         self.resume.or(self.deadline)
     }
 
-    /// Goes on with sending where the time has come.
+    /// Goes on with sending if the time has come.
     #[inline]
     pub(super) fn resume(&mut self, now: Time) {
         self.resume.take_if(|at| now >= *at);
     }
 
-    /// Tells the time. What is due is forgotten.
+    /// Returns the action due at `now`, and clears its deadline.
     pub(super) fn tick(&mut self, now: Time) -> Option<Due> {
         self.resume(now);
         self.deadline.take_if(|at| now >= *at)?;

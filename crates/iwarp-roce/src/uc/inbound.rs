@@ -29,7 +29,7 @@ enum UnderWay {
 struct Part<'a> {
     is_write: bool,
     position: Position,
-    /// Where a Write begins.
+    /// The buffer, in the first packet of a Write.
     reth: Option<Reth>,
     immediate: Option<[u8; 4]>,
     solicited: bool,
@@ -37,7 +37,7 @@ struct Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    /// The part that a packet is; `None` for operations that UC has not.
+    /// The part that a packet is; `None` for operations that UC lacks (ROCE-113).
     fn of(packet: &Packet<'a>) -> Option<Self> {
         let send = |position, immediate| (false, position, None, immediate);
         let (is_write, position, reth, immediate) = match packet.header.message {
@@ -61,7 +61,7 @@ impl<'a> Part<'a> {
         self.payload.len() as u32
     }
 
-    /// Whether it has a length that its position may have.
+    /// True if its length is allowed at its position (ROCE-035).
     fn fits(&self, mtu: u32) -> bool {
         match self.position {
             Position::First | Position::Middle => self.len() == mtu,
@@ -77,7 +77,8 @@ impl<'a> Part<'a> {
 }
 
 impl Uc {
-    /// Whether a packet is for this queue pair; where it is not, the reason is counted.
+    /// True if a packet is for this queue pair (ROCE-005, ROCE-011, ROCE-016); else counts the
+    /// reason.
     pub(super) fn admits(&mut self, packet: &Packet<'_>, path: &Path) -> bool {
         let (header, work) = (&packet.header, &mut self.work);
         let (own, its) = (work.attributes.path.address, path.address);
@@ -123,8 +124,8 @@ impl Uc {
         });
     }
 
-    /// The message that a packet is part of: one that it begins, which it may at any PSN, or the one
-    /// under way, which ends in any other case.
+    /// The message that a packet is part of: one that it begins, at any PSN (ROCE-110), or the one
+    /// under way, which ends in any other case (ROCE-109).
     fn message_of<M: Memory + ?Sized>(
         &mut self,
         part: &Part<'_>,
@@ -155,15 +156,15 @@ impl Uc {
         }
     }
 
-    /// A message will not come whole, or has. What a Write has placed stays; the next message gets
-    /// the receive of a Send, unless that is from a shared queue.
+    /// Ends a message, whole or not. Octets that a Write has placed stay; the next message gets the
+    /// receive of a Send, unless that is from a shared queue (ROCE-111).
     fn give_up(&mut self, message: UnderWay) {
         if matches!(message, UnderWay::Send(_)) && self.work.config.shared_receive {
             self.work.end_receive(WcStatus::RemoteInvalidRequest);
         }
     }
 
-    /// Whether the peer may do a Write, as a whole.
+    /// True if the peer may do the whole Write; else the message is dropped (ROCE-112).
     fn may_write<M: Memory + ?Sized>(&mut self, reth: &Reth, memory: &M) -> bool {
         let (who, length) = (self.work.accessor(), u64::from(reth.length));
         if length > MAX_MESSAGE {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Queue pairs of the type UC: messages of any length to one peer, which never answers.
+//! Queue pairs of the type UC: messages of any length to one peer, which never answers (ROCE-107).
 //!
-//! A message arrives whole or not at all, but for what a Write has left of itself. The first packet
-//! of a message begins it at whatever PSN it has; one that is missing spoils the rest.
+//! A message arrives whole or not at all, but a Write may leave a part of its octets. The first
+//! packet of a message begins it at any PSN (ROCE-110); a missing packet spoils the rest
+//! (ROCE-109).
 
 mod inbound;
 mod outbound;
@@ -29,7 +30,7 @@ impl Uc {
         Self { work: Work::new(config), inbound: Inbound::default() }
     }
 
-    /// The attributes with which it was made.
+    /// The settings with which it was made.
     pub const fn config(&self) -> &Config {
         &self.work.config
     }
@@ -49,7 +50,8 @@ impl Uc {
         self.inbound = Inbound::default();
     }
 
-    /// The status of a request that is not to be sent: UC has nothing that wants an answer.
+    /// The status of a request that is not to be sent: UC has no operation that needs an answer
+    /// (ROCE-113).
     const fn judge(&self, request: &SendRequest<'_>) -> Option<WcStatus> {
         match request.op {
             SendOp::Send { invalidate: None, .. }

@@ -8,7 +8,7 @@ use crate::config::Attributes;
 use crate::wire::{Bth, Burst, Header, Message, Position, Reth, SendTail, Transport};
 use crate::work::{Done, Turn};
 
-/// Sends the next packet of a request, or does what a request does that sends none.
+/// Sends the next packet of a request, or performs a local operation.
 pub(super) fn send<M: Memory + ?Sized>(
     turn: &mut Turn<'_>,
     burst: &mut Burst,
@@ -34,7 +34,7 @@ pub(super) fn send<M: Memory + ?Sized>(
     turn.push(burst, &attributes.path, &header, len, memory)
 }
 
-/// The message of a packet at that position, and whether it solicits an event.
+/// The message of a packet at that position; true if its last packet solicits an event (ROCE-014).
 fn message(op: &SendOp, position: Position, length: u32) -> Option<(Message, bool)> {
     let at_end = |data: [u8; 4]| position.ends().then_some(data);
     let send = |tail: SendTail| Message::Send { position, tail };

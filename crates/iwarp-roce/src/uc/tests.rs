@@ -342,7 +342,7 @@ fn only_the_peer_is_heard() {
     assert_eq!(b.core.drops().stray, 5);
     assert_eq!(b.told([&sent.with(|header| header.bth.pkey = Pkey(1))]), []);
     assert_eq!(b.core.drops().pkey, 1);
-    // From whatever port.
+    // From any port.
     let other_port = Sent { path: Path::new(address(1, 2), 1), ..sent };
     assert_eq!(b.told([&other_port]).len(), 1);
 }
@@ -544,8 +544,8 @@ fn steps() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever a peer sends, each receive ends once, in order, and no octet lies outside of what
-    /// was granted.
+    /// No matter what a peer sends, each receive ends once, in order, and no octet lies outside the
+    /// granted memory.
     ///
     /// Covers: ROCE-019, ROCE-095
     #[test]

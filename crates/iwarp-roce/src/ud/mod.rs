@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Queue pairs of the type UD: each message is one packet, to a queue pair that its request names.
+//! Queue pairs of the type UD: each message is one packet, to a queue pair that its request names
+//! (ROCE-114).
 //!
-//! Nobody answers, and nobody counts: what is lost, repeated or put out of order by the network is so
-//! for the program. A receive gets 40 octets ahead of the payload, the GRH, which tells the way that
-//! the packet has come.
+//! There are no acknowledgements, and PSNs are not checked: the program sees loss, duplicates and
+//! reordering as they happen. A receive gets 40 octets ahead of the payload (ROCE-118), the GRH,
+//! which tells the way that the packet has come.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -22,7 +23,7 @@ use crate::wire::{
 };
 use crate::work::{Arrival, Done, Drops, Turn, Work, work_core};
 
-/// The top bit of a Q_Key: a request that has it means the Q_Key of its own queue pair.
+/// The top bit of a Q_Key: a request with it means the Q_Key of its own queue pair (ROCE-117).
 const OWN_QKEY: u32 = 1 << 31;
 /// Octets of a DETH.
 const DETH_LEN: usize = 8;
@@ -41,7 +42,7 @@ impl Ud {
         Self { work: Work::new(config), groups: Vec::new() }
     }
 
-    /// The attributes with which it was made.
+    /// The settings with which it was made.
     pub const fn config(&self) -> &Config {
         &self.work.config
     }
@@ -51,12 +52,13 @@ impl Ud {
         &self.work.drops
     }
 
-    /// Attaches it to a multicast group: it gets the packets that the port takes for that group, in
-    /// whatever state it is. Once more is as good as once.
+    /// Attaches it, in any state, to a multicast group: it gets the packets that the port takes for
+    /// that group (ROCE-129). A second attach changes nothing.
     ///
     /// # Errors
     ///
-    /// [`PostError::Invalid`] where the address is no group's, [`PostError::OutOfMemory`].
+    /// [`PostError::Invalid`] for an address that is not multicast (ROCE-127),
+    /// [`PostError::OutOfMemory`].
     pub fn attach(&mut self, group: IpAddr) -> Result<(), PostError> {
         if !group.is_multicast() {
             return Err(PostError::Invalid);
@@ -74,13 +76,13 @@ impl Ud {
         place.map(|place| self.groups.swap_remove(place)).is_some()
     }
 
-    /// Whether it is attached to a multicast group.
+    /// True if it is attached to a multicast group.
     pub fn is_attached(&self, group: IpAddr) -> bool {
         self.groups.contains(&group)
     }
 
     /// The status of a request that is not to be sent: UD has Sends of one packet, without
-    /// invalidation, to a destination.
+    /// invalidation, to a destination (ROCE-114, ROCE-115).
     fn judge(&self, request: &SendRequest<'_>) -> Option<WcStatus> {
         let is_send = matches!(
             request.op,
@@ -96,7 +98,8 @@ impl Ud {
     /// The groups outlast a reset.
     const fn reset(&self) {}
 
-    /// Whether a packet is for this queue pair; where it is not, the reason is counted.
+    /// True if a packet is for this queue pair (ROCE-011, ROCE-012, ROCE-116); else counts the
+    /// reason.
     fn admits(&mut self, packet: &Packet<'_>, deth: &Deth, path: &Path) -> bool {
         let header = &packet.header;
         let is_mine = match header.bth.dest_qp {

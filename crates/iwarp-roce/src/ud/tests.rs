@@ -87,7 +87,7 @@ fn immediate_data_and_solicitation_arrive_and_psns_count() {
     for wr_id in 0..3 {
         b.receive(wr_id, wr_id * 100, 100);
     }
-    // In whatever order they come.
+    // In any order.
     let told = completions(&b.told([&third, &second, &first]));
     let immediates: Vec<_> = told.iter().map(|wc| (wc.immediate_word(), wc.solicited)).collect();
     assert_eq!(immediates, [(None, false), (Some([1, 2, 3, 4]), true), (None, false)]);
@@ -277,7 +277,7 @@ fn groups_are_heard_while_they_are_attached() {
     assert_eq!(ended(&b.told([&sent])), [(0, WcStatus::Success)]);
     let wrong_key = sent.with(|header| header.deth = Some(Deth { qkey: 1, source_qp: 0x11 }));
     assert_eq!(b.told([&wrong_key]), []);
-    // To its own number it is no multicast packet, whatever the address.
+    // To its own number it is no multicast packet, at any address.
     let by_number = sent.with(|header| header.bth.dest_qp = 0x12);
     assert_eq!(b.told([&by_number]).len(), 1);
     assert!(b.core.detach(group) && !b.core.detach(group));

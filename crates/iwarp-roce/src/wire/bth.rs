@@ -6,9 +6,9 @@ use super::Psn;
 
 /// Octets of a base transport header.
 pub const BTH_LEN: usize = 12;
-/// The general services interface: the queue pair that the connection manager's messages go to.
+/// The general services interface: the queue pair of the connection manager's messages (ROCE-144).
 pub const GSI_QP: u32 = 1;
-/// Destination of a packet to a multicast group.
+/// Destination of a packet to a multicast group (ROCE-128).
 pub const MULTICAST_QP: u32 = 0xff_ffff;
 
 const SOLICITED: u8 = 0x80;
@@ -20,17 +20,18 @@ const FECN: u8 = 0x80;
 const BECN: u8 = 0x40;
 const ACK_REQ: u8 = 0x80;
 
-/// Partition key: 15 bits of a number, and whether its holder is a full member.
+/// Partition key: a number of 15 bits, and a bit that is set for full members.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Pkey(pub u16);
 
 impl Pkey {
-    /// The key that everybody has.
+    /// The default key, of a full member (ROCE-011).
     pub const DEFAULT: Self = Self(0xffff);
 
     const FULL: u16 = 0x8000;
 
-    /// Whether holders of the two keys may talk: same partition, and not both limited members.
+    /// True if holders of the two keys may talk: one partition, and not both limited members
+    /// (ROCE-011).
     pub const fn admits(self, other: Self) -> bool {
         (self.0 | Self::FULL) == (other.0 | Self::FULL) && (self.0 | other.0) & Self::FULL != 0
     }
@@ -45,9 +46,10 @@ impl Default for Pkey {
 /// Base transport header, but for the opcode and the pad, which [`Header`](super::Header) knows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bth {
-    /// Solicited event: wake a program that waits for those alone.
+    /// Solicited event: wakes a program that waits for those alone (ROCE-015).
     pub solicited: bool,
-    /// Path migration state: true is Migrated, the normal one. Nobody is known to look at it.
+    /// Path migration state: true is Migrated, the normal one (ROCE-010). No receiver is known to
+    /// look at it.
     pub migrated: bool,
     /// The sender's partition key.
     pub pkey: Pkey,
@@ -105,7 +107,7 @@ impl Bth {
         out[8] = flag(self.ack_req, ACK_REQ);
     }
 
-    /// The header, its opcode and its pad; `None` where the transport version is not 0.
+    /// The header, its opcode and its pad; `None` if the transport version is not 0 (ROCE-002).
     pub(super) fn read(octets: &[u8; BTH_LEN]) -> Option<(Self, u8, usize)> {
         let [opcode, flags, p0, p1, congestion, q0, q1, q2, ask, s0, s1, s2] = *octets;
         if flags & VERSION != 0 {

@@ -13,31 +13,32 @@ use super::opcode::CNP;
 use super::packet::CNP_LEN;
 use super::{BTH_LEN, Bth, Header, ICRC_LEN, Mtu, Path, Pkey, Psn, padding};
 
-/// The numbers that the port gives as identification to IPv4 packets that the kernel cuts from one
-/// send (`UDP_SEGMENT`). Sent from an unconnected socket without fragmentation, the first has 0.
+/// The identifications that the port gives to IPv4 packets that the kernel cuts from one send
+/// (`UDP_SEGMENT`). Sent from an unconnected socket without fragmentation, the first has 0
+/// (ROCE-026).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Numbering {
-    /// Each next one has one more.
+    /// Each next one has one more (ROCE-027).
     Counted,
     /// Every packet is sent by itself, so all have 0.
     Zero,
 }
 
-/// Packets that go the same way in one send: all as long as the first, but the last, which may be
-/// shorter. They are for one queue pair: a train that comes in one piece goes to the process that the
-/// first packet is for, and the next queue pair may be another's.
+/// Packets that go one way in one send: all as long as the first, but the last, which may be
+/// shorter. They are for one queue pair: a train received in one piece goes to the process of the
+/// first packet, and another queue pair may be another process's.
 #[derive(Clone, Debug)]
 pub struct Train {
     /// Their way.
     pub path: Path,
     dest_qp: u32,
-    /// Octets of the first of them, behind the UDP header.
+    /// Octets of the first packet, behind the UDP header.
     pub segment: usize,
     /// The number of packets.
     pub packets: usize,
     range: Range<usize>,
-    /// The ICRC's digest before the transport header of the first packet. In those behind it that
-    /// are as long, nothing but the identification differs.
+    /// The ICRC's digest before the transport header of the first packet. That of a later packet as
+    /// long differs only by the identification.
     start: Digest,
 }
 
@@ -45,7 +46,7 @@ pub struct Train {
 #[derive(Clone, Debug)]
 pub struct Burst {
     numbering: Numbering,
-    /// Storage, which keeps its length: octets that will be written over need not be cleared.
+    /// Storage, which keeps its length: octets to be overwritten need not be cleared.
     octets: Vec<u8>,
     used: usize,
     trains: Vec<Train>,
@@ -60,9 +61,9 @@ impl Burst {
     /// The weight of a packet beside its octets, roughly as systems count it for their buffers.
     pub const OVERHEAD: usize = 1280;
 
-    /// Packets in one train: the kernel takes no more.
+    /// Packets in one train: the kernel takes no more (ROCE-027).
     const MAX_PACKETS: usize = icrc::NUMBERS;
-    /// Octets of one train: what fits an IPv4 packet.
+    /// Octets of one train: as many as fit an IPv4 packet.
     const MAX_OCTETS: usize = icrc::MAX_LEN;
 
     /// Octets of a packet at most.
@@ -92,8 +93,8 @@ impl Burst {
         self.used
     }
 
-    /// Until this is called again it is full, too, when what is in it then weighs so much more than
-    /// now, give or take a packet; `None` takes that back.
+    /// Until the next call, the burst counts as full once it weighs so much more than now, give or
+    /// take a packet; `None` lifts the limit.
     pub const fn limit(&mut self, more: Option<usize>) {
         self.most = match more {
             Some(more) => self.weight.saturating_add(more),
@@ -106,24 +107,24 @@ impl Burst {
         self.numbering
     }
 
-    /// Whether it takes no more.
+    /// True if it takes no more.
     pub const fn is_full(&self) -> bool {
         self.used >= self.budget
             || self.weight >= self.most
             || self.trains.len() >= self.most_trains
     }
 
-    /// Whether nothing is in it.
+    /// True if it is empty.
     pub const fn is_empty(&self) -> bool {
         self.trains.is_empty()
     }
 
-    /// Has storage for all that it takes, so that it never grows: a burst that cannot grow is full
-    /// at so many trains, too.
+    /// Allocates storage for all that it takes, so that it never grows: such a burst is full at so
+    /// many trains, too.
     ///
     /// # Errors
     ///
-    /// Where there is no memory; then it grows as before.
+    /// If there is no memory; then it grows as before.
     pub fn reserve(&mut self, trains: usize) -> Result<(), TryReserveError> {
         debug_assert!(self.is_empty());
         let octets = self.budget.saturating_add(Self::LONGEST);
@@ -133,13 +134,13 @@ impl Burst {
         Ok(())
     }
 
-    /// Changes what its ICRCs take the port to do to identifications, while it is empty.
+    /// Changes the identifications that its ICRCs take the port to give, while it is empty.
     pub fn set_numbering(&mut self, numbering: Numbering) {
         debug_assert!(self.is_empty());
         self.numbering = numbering;
     }
 
-    /// Forgets what is in it, and keeps its storage.
+    /// Empties it, and keeps its storage.
     pub fn clear(&mut self) {
         self.used = 0;
         self.weight = 0;
@@ -151,7 +152,7 @@ impl Burst {
         self.trains.iter().map(|train| (train, &self.octets[train.range.clone()]))
     }
 
-    /// The packets one by one, ICRCs included: what a network carries.
+    /// The packets one by one, ICRCs included, as a network carries them.
     pub fn packets(&self) -> impl Iterator<Item = (&Path, &[u8])> {
         self.trains().flat_map(|(train, octets)| {
             octets.chunks(train.segment).map(|packet| (&train.path, packet))
@@ -159,11 +160,11 @@ impl Burst {
     }
 
     /// Appends a packet with so many octets of payload, all of which `fill` writes and feeds to the
-    /// digest in one pass. The caller looks before whether the burst [is full](Self::is_full).
+    /// digest in one pass. The caller first checks that the burst is not [full](Self::is_full).
     ///
     /// # Errors
     ///
-    /// Those of `fill`; then nothing was appended.
+    /// The error of `fill`; then nothing was appended.
     pub fn push<E>(
         &mut self,
         path: &Path,
@@ -176,7 +177,7 @@ impl Burst {
         self.append(path, header.bth.dest_qp, &headers[..header_len], payload, fill)
     }
 
-    /// Appends a notification that packets of the peer's queue pair met congestion.
+    /// Appends a notification that packets of the peer's queue pair met congestion (ROCE-142).
     pub fn push_congestion(&mut self, path: &Path, pkey: Pkey, dest_qp: u32) {
         let mut headers = [0; CNP_LEN];
         if let Some(bth) = headers.first_chunk_mut::<BTH_LEN>() {
@@ -236,10 +237,10 @@ impl Burst {
 }
 
 impl Train {
-    /// Whether a packet of so many octets may be the next of them.
+    /// True if a packet of so many octets may be the train's next.
     fn takes(&self, path: &Path, dest_qp: u32, len: usize) -> bool {
         let octets = self.range.len();
-        // A shorter one was the last.
+        // A shorter packet ended the train.
         self.dest_qp == dest_qp
             && self.path == *path
             && octets == self.packets * self.segment
@@ -248,7 +249,7 @@ impl Train {
             && octets + len <= Burst::MAX_OCTETS
     }
 
-    /// The digest at the start of the next packet of them.
+    /// The digest at the start of the train's next packet.
     fn next(&self, numbering: Numbering, len: usize) -> Digest {
         let number = match numbering {
             Numbering::Counted => self.packets,

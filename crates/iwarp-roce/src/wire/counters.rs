@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The things that are counted, by the names that tools know.
+//! Counters, by the names that tools know.
 
-/// Counters of a device, as `hw_counters` in sysfs and `rdma statistic` show them.
+/// Counters of a device, as `hw_counters` in sysfs and `rdma statistic` show them (ROCE-032).
 ///
-/// The port counts packets; the queue pairs the rest. All wrap.
+/// The port counts packets; the queue pairs the rest. All wrap. Some are not counted yet, and stay
+/// 0.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counters {
     /// Packets sent.
@@ -16,19 +17,19 @@ pub struct Counters {
     /// Packets dropped that were too short, had an unknown opcode or version, or a queue pair that
     /// they cannot be for.
     pub malformed: u64,
-    /// Packets dropped for want of their queue pair, or one of another type, peer or state.
+    /// Packets dropped because there is no such queue pair.
     pub unknown_qp: u64,
-    /// Packets dropped because of their P_Key.
+    /// Packets dropped because of their P_Key; not counted yet.
     pub bad_pkey: u64,
-    /// Packets dropped because of their Q_Key.
+    /// Packets dropped because of their Q_Key; not counted yet.
     pub bad_qkey: u64,
     /// Congestion notifications sent.
     pub sent_cnp: u64,
     /// Congestion notifications that came.
     pub rcvd_cnp: u64,
-    /// Requests that came again.
+    /// Request packets that came again.
     pub duplicate_request: u64,
-    /// Requests that came ahead of a missing one.
+    /// Request packets that came ahead of a missing one.
     pub out_of_seq_request: u64,
     /// RNR NAKs that came.
     pub rcvd_rnr_err: u64,
@@ -40,23 +41,23 @@ pub struct Counters {
     pub completer_retry_err: u64,
     /// Timeouts for want of an acknowledgement.
     pub local_ack_timeout_err: u64,
-    /// Queue pairs that gave up after too many of them.
+    /// Queue pairs that gave up after too many tries; not counted yet.
     pub retry_exceeded_err: u64,
-    /// Queue pairs that gave up after too many RNR NAKs.
+    /// Queue pairs that gave up after too many RNR NAKs; not counted yet.
     pub retry_rnr_exceeded_err: u64,
     /// Packets that the system did not take.
     pub send_err: u64,
-    /// Messages sent.
+    /// Messages sent; not counted yet.
     pub rdma_sends: u64,
-    /// Messages received.
+    /// Messages received; not counted yet.
     pub rdma_recvs: u64,
 }
 
 macro_rules! counters {
     ($($field:ident: $name:literal),* $(,)?) => {
         impl Counters {
-            /// The counters with the names of their files: those of the kernel's rxe where it
-            /// counts the same, or else of mlx5.
+            /// The counters with the names of their files: rxe's for what the kernel's rxe counts
+            /// as well, else mlx5's.
             pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$(($name, self.$field)),*].into_iter()
             }
@@ -105,7 +106,7 @@ mod tests {
         let mut sum = Counters { rcvd_pkts: u64::MAX, ..Counters::default() };
         sum.add(&Counters { rcvd_pkts: 3, bad_icrc: 4, ..Counters::default() });
         let names: BTreeSet<&str> = sum.named().map(|(name, _)| name).collect();
-        // Each is a number of 8 octets, and nothing else is in the struct.
+        // Each is a number of 8 octets, and the struct has no other fields.
         assert_eq!(names.len() * 8, size_of::<Counters>());
         let find = |wanted| sum.named().find(|(name, _)| *name == wanted).unwrap().1;
         assert_eq!((find("rcvd_pkts"), find("rx_icrc_encapsulated")), (2, 4));

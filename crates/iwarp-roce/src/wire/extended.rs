@@ -11,9 +11,9 @@ use iwarp_types::{Stag, TaggedOffset};
 pub struct Reth {
     /// First octet of the buffer.
     pub va: TaggedOffset,
-    /// The peer's key for it.
+    /// The peer's key for the buffer.
     pub rkey: Stag,
-    /// Octets of the whole message.
+    /// Octets of the whole message (ROCE-038).
     pub length: u32,
 }
 
@@ -31,14 +31,14 @@ pub struct AtomicEth {
 /// Atomic operation of InfiniBand, which has no masks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AtomicKind {
-    /// Where the value is `compare`, it becomes `swap`.
+    /// If the value is `compare`, it becomes `swap`.
     CompareSwap {
         /// The value compared with.
         compare: u64,
         /// The new value.
         swap: u64,
     },
-    /// Adds, modulo 2^64.
+    /// Adds, modulo 2^64; nothing is compared (ROCE-101).
     FetchAdd {
         /// The summand.
         add: u64,
@@ -48,7 +48,7 @@ pub enum AtomicKind {
 /// Datagram extended header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Deth {
-    /// The Q_Key that the receiving queue pair must have.
+    /// The Q_Key that the receiving queue pair must have (ROCE-116).
     pub qkey: u32,
     /// The queue pair that sent it; 24 bits.
     pub source_qp: u32,
@@ -59,7 +59,7 @@ pub struct Deth {
 pub struct Aeth {
     /// The syndrome.
     pub syndrome: Syndrome,
-    /// Request messages that the responder has completed; 24 bits.
+    /// Request messages that the responder has completed; 24 bits (ROCE-085).
     pub msn: u32,
 }
 
@@ -68,18 +68,18 @@ pub struct Aeth {
 pub enum Syndrome {
     /// Positive.
     Ack {
-        /// Receives that the responder has beyond its MSN; `None` where it does not say.
+        /// Receives that the responder has beyond its MSN; `None` if it does not say.
         credits: Option<u32>,
     },
     /// Receiver not ready: send again after this time.
     RnrNak(RnrTimer),
     /// Negative.
     Nak(NakCode),
-    /// A syndrome without a meaning.
+    /// A syndrome without a meaning (ROCE-066).
     Reserved(u8),
 }
 
-/// Why a request was refused.
+/// The reason that a request was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum NakCode {
     /// A packet is missing before this one.
@@ -90,11 +90,11 @@ pub enum NakCode {
     RemoteAccess,
     /// The responder failed to carry it out.
     RemoteOperation,
-    /// Of reliable datagrams.
+    /// Invalid request of reliable datagrams (RD).
     InvalidRdRequest,
 }
 
-/// Time to wait after an RNR NAK, as one of 32 codes.
+/// Time to wait after an RNR NAK, as one of 32 codes (ROCE-060).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct RnrTimer(u8);
 
@@ -123,7 +123,7 @@ impl RnrTimer {
 
 const CODE: u8 = 0x1f;
 const KIND_SHIFT: u8 = 5;
-/// Credit code that says nothing.
+/// Credit code that gives no number (ROCE-069).
 const NO_CREDITS: u8 = 31;
 
 /// Receives by credit code: 0, 1, 2, 3, then each power of two and one and a half of it.
@@ -135,7 +135,7 @@ const fn credits(code: u8) -> u32 {
 }
 
 impl Syndrome {
-    /// A positive acknowledgement that says nothing of receives.
+    /// A positive acknowledgement without credits (ROCE-086).
     pub const ACK: Self = Self::Ack { credits: None };
 
     fn from_octet(octet: u8) -> Self {
@@ -153,7 +153,7 @@ impl Syndrome {
         }
     }
 
-    /// As an octet. Credits are rounded down to what there is a code for.
+    /// As an octet. Credits are rounded down to the next number that has a code.
     fn octet(self) -> u8 {
         match self {
             Self::Ack { credits: None } => NO_CREDITS,
@@ -262,7 +262,7 @@ impl Extended for Aeth {
     }
 }
 
-/// Immediate data, as they lie in the program's field.
+/// Immediate data, as they lie in the program's field (ROCE-013).
 impl Extended for [u8; 4] {
     type Octets = [u8; 4];
 

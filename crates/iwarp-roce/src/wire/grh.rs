@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The 40 octets ahead of the payload in a datagram's receive, in place of the global route header
-//! (GRH) of InfiniBand.
+//! The 40 octets ahead of the payload in a datagram's receive (ROCE-118), in place of the global
+//! route header (GRH) of InfiniBand.
 //!
-//! They are the IPv6 header, or 20 octets of zeros and the IPv4 header. Programs tell them apart by
-//! the version in the first octet, and by the checksum of what may be an IPv4 header; so zeros come
-//! first, and the checksum is right. A socket gives no header: this one is built anew.
+//! They are the IPv6 header, or 20 octets of zeros and the IPv4 header (ROCE-119). Programs tell
+//! them apart by the version in the first octet, and by the checksum of a possible IPv4 header; so
+//! zeros come first, and the checksum is right. A socket gives no header: this one is built anew
+//! (ROCE-120).
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -22,19 +23,18 @@ const UDP: u8 = 17;
 const UDP_LEN: usize = 8;
 const DONT_FRAGMENT: u8 = 0x40;
 
-/// Why 40 octets do not say whom to answer.
+/// The reason that 40 octets give no address to answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum NoAnswer {
     /// Neither IPv4 nor IPv6, or no UDP in it (`EPROTONOSUPPORT`).
     #[error("no header of UDP over IP")]
     Foreign,
-    /// It went to a group, which is nobody's own address (`EINVAL`).
+    /// It went to a multicast group, which is no host's own address (`EINVAL`).
     #[error("the datagram went to a multicast group")]
     Multicast,
 }
 
-/// The header that a packet which has come by `path`, with so many octets behind its UDP header,
-/// has ahead of its payload.
+/// The 40 octets for a packet that has come by `path` with so many octets behind its UDP header.
 pub fn write(path: &Path, octets: usize) -> [u8; GRH_LEN] {
     let address = &path.address;
     let mut grh = [0; GRH_LEN];
@@ -70,16 +70,16 @@ pub fn write(path: &Path, octets: usize) -> [u8; GRH_LEN] {
 const FLOW_LABEL: u32 = 0xf_ffff;
 
 /// The way back to the sender of a datagram: from the address that it went to, to the one that it
-/// came from, with its traffic class, hop limit and flow label. So `ibv_init_ah_from_wc` makes it.
+/// came from, with its traffic class, hop limit and flow label. So `ibv_init_ah_from_wc` makes it
+/// (ROCE-124).
 ///
 /// # Errors
 ///
-/// [`NoAnswer`], where a program may have overwritten them.
+/// [`NoAnswer`], for instance where a program has overwritten the octets.
 pub fn answer(grh: &[u8; GRH_LEN]) -> Result<AddressVector, NoAnswer> {
     let header: &[u8; 20] = grh[IPV4_AT..].try_into().map_err(|_| NoAnswer::Foreign)?;
     let is_6 = grh[0] >> 4 == 6;
-    // Whatever is right to the last bit of its checksum is an IPv4 header: what stands before it is
-    // of no meaning.
+    // A header with the right checksum is one of IPv4: the octets ahead of it do not count.
     if header[0] == 0x45 && checksum(header) == 0 || !is_6 && header[0] >> 4 == 4 {
         let [.., s0, s1, s2, s3, d0, d1, d2, d3] = *header;
         let own = Ipv4Addr::new(d0, d1, d2, d3);
@@ -113,7 +113,7 @@ pub fn answer(grh: &[u8; GRH_LEN]) -> Result<AddressVector, NoAnswer> {
     })
 }
 
-/// The checksum of a header of IPv4; 0 where it has the right one in it.
+/// The checksum of an IPv4 header; 0 for a header that contains the right one.
 fn checksum(header: &[u8]) -> u16 {
     let words = header.as_chunks().0.iter().map(|word| u32::from(u16::from_be_bytes(*word)));
     let sum: u32 = words.sum();

@@ -30,7 +30,7 @@ pub use psn::Psn;
 pub use receive::{Received, receive};
 pub use source_port::source_port;
 
-/// UDP port of RoCE v2.
+/// UDP port of RoCE v2 (ROCE-001).
 pub const PORT: u16 = 4791;
 /// Octets of the invariant CRC behind each packet.
 pub const ICRC_LEN: usize = 4;

@@ -2,7 +2,7 @@
 
 //! Opcodes.
 
-/// Type of the queue pair that a packet is for: the top three bits of the opcode.
+/// Type of the queue pair that a packet is for: the top three bits of the opcode (ROCE-005).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Transport {
     /// Reliable connected.
@@ -27,7 +27,7 @@ pub enum Position {
 }
 
 impl Position {
-    /// The place of a packet of which is known whether it begins and whether it ends its message.
+    /// The place of a packet, by whether it begins and ends its message.
     pub const fn of(begins: bool, ends: bool) -> Self {
         match (begins, ends) {
             (true, false) => Self::First,
@@ -37,12 +37,12 @@ impl Position {
         }
     }
 
-    /// Whether it begins its message.
+    /// True if it begins its message.
     pub const fn begins(self) -> bool {
         matches!(self, Self::First | Self::Only)
     }
 
-    /// Whether it ends its message.
+    /// True if it ends its message.
     pub const fn ends(self) -> bool {
         matches!(self, Self::Last | Self::Only)
     }
@@ -51,7 +51,7 @@ impl Position {
 /// The fields that the last packet of a message carries besides.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Tail {
-    /// Nothing.
+    /// No field.
     Plain,
     /// Immediate data.
     Immediate,
@@ -83,7 +83,7 @@ pub enum Operation {
 /// A packet's opcode. The only values are those of the table, which [`Self::from_octet`] knows.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Opcode {
-    /// For which type of queue pair.
+    /// The type of queue pair.
     pub transport: Transport,
     /// The operation of the packet.
     pub operation: Operation,
@@ -138,8 +138,8 @@ impl Transport {
         }
     }
 
-    /// Whether queue pairs of this type have the operation. UC has no answers and nothing that
-    /// wants one, UD has single packets alone.
+    /// True if queue pairs of this type have the operation. UC has no answers and no operation that
+    /// needs one (ROCE-113), UD has only Sends of one packet (ROCE-114).
     pub const fn has(self, operation: Operation) -> bool {
         match self {
             Self::Rc => true,
@@ -155,7 +155,7 @@ impl Transport {
 }
 
 impl Opcode {
-    /// The opcode of a number, where it is one that we know.
+    /// The opcode of a number; `None` for unknown ones (ROCE-004, ROCE-018).
     pub fn from_octet(octet: u8) -> Option<Self> {
         let transport = match octet >> OPERATION_BITS {
             0b000 => Transport::Rc,
@@ -229,7 +229,8 @@ mod tests {
         }
     }
 
-    /// RD, XRC, Flush and Atomic Write, and what no transport has: no packet, so nobody is answered.
+    /// RD, XRC, Flush and Atomic Write, and operations that no transport has, make no packet, so no answer
+    /// is sent.
     ///
     /// Covers: ROCE-018
     #[test]

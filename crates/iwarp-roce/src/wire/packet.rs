@@ -13,9 +13,9 @@ use super::opcode::{CNP, Opcode, Operation, Position, Tail, Transport};
 /// The field that the last packet of a Send carries besides its payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SendTail {
-    /// Nothing, and in all packets but the last.
+    /// None, as in all packets but the last.
     Plain,
-    /// Immediate data, as they lie in the program's field.
+    /// Immediate data, as they lie in the program's field (ROCE-013).
     Immediate([u8; 4]),
     /// A key of the receiver's to invalidate.
     Invalidate(Stag),
@@ -26,32 +26,32 @@ pub enum SendTail {
 pub enum Message {
     /// Part of a Send.
     Send {
-        /// Which part.
+        /// The part.
         position: Position,
-        /// The field that the last one carries besides.
+        /// The field of the last part.
         tail: SendTail,
     },
-    /// Part of an RDMA Write that begins there.
+    /// The first part of an RDMA Write.
     WriteBegin {
-        /// Whether it is the whole Write.
+        /// True if it is the whole Write.
         only: bool,
         /// The buffer, and the length of the whole Write.
         reth: Reth,
-        /// Immediate data, where it is the whole Write.
+        /// Immediate data, if it is the whole Write.
         immediate: Option<[u8; 4]>,
     },
     /// A later part of an RDMA Write.
     WriteMore {
-        /// Whether it is the last one.
+        /// True if it is the last one.
         last: bool,
-        /// Immediate data, where it is the last one.
+        /// Immediate data, if it is the last one.
         immediate: Option<[u8; 4]>,
     },
     /// RDMA Read Request.
     ReadRequest(Reth),
     /// Part of the answer to a Read.
     ReadResponse {
-        /// Which part.
+        /// The part.
         position: Position,
         /// In all parts but those in the middle.
         aeth: Option<Aeth>,
@@ -103,7 +103,7 @@ impl Message {
         }
     }
 
-    /// Whether it is a responder's answer rather than a request.
+    /// True if it is a responder's answer rather than a request.
     pub const fn is_response(&self) -> bool {
         matches!(
             self,
@@ -119,42 +119,42 @@ pub struct Header {
     pub bth: Bth,
     /// Type of the queue pair.
     pub transport: Transport,
-    /// Datagram extended header: UD has it, and no other.
+    /// Datagram extended header: only UD has it (ROCE-114).
     pub deth: Option<Deth>,
     /// The message of the packet.
     pub message: Message,
 }
 
-/// A packet, in the octets that it came in; or what was built to be one.
+/// A packet, received or built.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Packet<'a> {
     /// Its headers.
     pub header: Header,
-    /// Its payload, without the pad.
+    /// Its payload, without the pad (ROCE-008).
     pub payload: &'a [u8],
 }
 
-/// Why octets are no packet. Nobody is answered.
+/// The reason that octets are no packet. No answer is sent (ROCE-019).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum Malformed {
-    /// Shorter than its headers and its pad.
+    /// Shorter than its headers and its pad (ROCE-003).
     #[error("packet is too short")]
     Short,
-    /// Another version of the transport.
+    /// Another version of the transport (ROCE-002).
     #[error("unknown transport version")]
     Version,
-    /// No opcode that we know.
+    /// Unknown opcode (ROCE-004).
     #[error("unknown opcode {0:#04x}")]
     Opcode(u8),
-    /// A congestion notification, which is for the sender's rate and nothing else.
+    /// A congestion notification, which affects the sender's rate and nothing else (ROCE-143).
     #[error("congestion notification for queue pair {0}")]
     Congestion(u32),
 }
 
-/// Octets of a congestion notification up to its ICRC: a BTH and zeros.
+/// Octets of a congestion notification up to its ICRC: a BTH and zeros (ROCE-142).
 pub(super) const CNP_LEN: usize = BTH_LEN + 16;
 
-/// Octets of pad behind so many octets of payload.
+/// Octets of pad behind so many octets of payload (ROCE-006).
 pub const fn padding(payload: usize) -> usize {
     payload.wrapping_neg() & 3
 }
@@ -181,12 +181,12 @@ impl Header {
     pub const MAX_LEN: usize = MAX_HEADER;
 
     /// Writes the headers of a packet with so many octets of payload to the front of `out`, and
-    /// returns how many octets they have. Payload and [`padding`] of zeros belong behind them.
+    /// returns their number of octets. Payload and [`padding`] of zeros belong behind them.
     ///
     /// # Panics
     ///
-    /// Where the type of queue pair has no such operation, or `out` is shorter than
-    /// [`Self::MAX_LEN`]: mistakes of the caller.
+    /// If the type of queue pair has no such operation, or `out` is shorter than [`Self::MAX_LEN`]:
+    /// mistakes of the caller.
     pub fn write(&self, payload: usize, out: &mut [u8]) -> usize {
         let opcode = Opcode { transport: self.transport, operation: self.message.operation() };
         let opcode = opcode.octet().expect("an operation of this type of queue pair");
@@ -285,11 +285,11 @@ impl<'a> Reader<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// Reads what stands between the UDP header and the ICRC.
+    /// Reads the octets between the UDP header and the ICRC.
     ///
     /// # Errors
     ///
-    /// A packet that is none of ours is to be dropped without a word.
+    /// [`Malformed`]; such octets are dropped without an answer.
     pub fn parse(octets: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader(octets);
         let (bth, octet, pad) = Bth::read(&reader.array()?).ok_or(Malformed::Version)?;
@@ -318,8 +318,8 @@ mod tests {
     use super::*;
     use crate::wire::{Pkey, Psn};
 
-    /// Every octet of the headers counts, but the reserved ones: a packet that is read and written
-    /// again is the same.
+    /// Every octet of the headers counts, but the reserved ones: a packet read and written again is
+    /// unchanged.
     ///
     /// Covers: ROCE-002, ROCE-009, ROCE-013
     #[test]

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The way of a packet, as IP and UDP say it.
+//! The way of a packet, by its IP and UDP headers.
 
 use iwarp_types::AddressVector;
 
 use super::PORT;
 
-/// The facts that the IP and UDP headers of a packet say of its way.
+/// The facts about a packet's way in its IP and UDP headers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Path {
-    /// From which address to which, and how.
+    /// Source, destination and the like, by IP.
     pub address: AddressVector,
-    /// The UDP port that it leaves from; any.
+    /// The UDP port that it leaves from; any (ROCE-141).
     pub source_port: u16,
-    /// The UDP port that it goes to: [`PORT`], but between ends of our own kind.
+    /// The UDP port that it goes to: [`PORT`] (ROCE-001), except between ends of our own kind.
     pub destination_port: u16,
 }
 
@@ -23,7 +23,7 @@ impl Path {
         Self { address, source_port, destination_port: PORT }
     }
 
-    /// Whether the network has marked a packet that came this way: it met congestion (CE, RFC 3168
+    /// True if the network has marked a packet that came this way: it met congestion (CE, RFC 3168
     /// §5).
     #[inline]
     pub const fn is_marked(&self) -> bool {
@@ -31,7 +31,7 @@ impl Path {
     }
 }
 
-/// Path MTU: the most octets of payload in one packet.
+/// Path MTU: the most octets of payload in one packet (ROCE-035).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 #[repr(u8)]
 pub enum Mtu {
@@ -52,8 +52,7 @@ impl Mtu {
     const ALL: [Self; 5] =
         [Self::Mtu256, Self::Mtu512, Self::Mtu1024, Self::Mtu2048, Self::Mtu4096];
 
-    /// Octets of IPv6, UDP, BTH, the longest extended headers and the ICRC, as RDMA's connection
-    /// manager counts them.
+    /// Octets of all headers and the ICRC, over IPv6, as Linux's connection manager counts them.
     const HEADERS: u32 = 40 + 8 + 12 + 4 + 28 + 4;
 
     /// The MTU of a code, as messages and verbs have it.
@@ -71,13 +70,13 @@ impl Mtu {
         128 << self as u8
     }
 
-    /// The largest of no more than so many octets of payload; the smallest where none is.
+    /// The largest of at most so many octets of payload; the smallest if none is.
     pub fn largest_within(octets: usize) -> Self {
         let fits = |candidate: &Self| candidate.octets() <= octets;
         Self::ALL.into_iter().rev().find(fits).unwrap_or(Self::Mtu256)
     }
 
-    /// The largest that fits a network interface's MTU; the smallest where none does.
+    /// The largest that fits a network interface's MTU (ROCE-138); the smallest if none does.
     pub fn of_interface(mtu: u32) -> Self {
         let fits = |candidate: &Self| candidate.octets() as u32 + Self::HEADERS <= mtu;
         Self::ALL.into_iter().rev().find(fits).unwrap_or(Self::Mtu256)

@@ -2,7 +2,7 @@
 
 //! Packet sequence numbers.
 
-/// Packet sequence number: 24 bits that wrap.
+/// Packet sequence number: 24 bits that wrap (ROCE-043).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct Psn(u32);
 

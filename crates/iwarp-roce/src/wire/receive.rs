@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A datagram's way in: its length, its ICRC, its headers.
+//! The checks of a received datagram: its length, its ICRC, its headers.
 
 use iwarp_types::Time;
 
@@ -11,22 +11,23 @@ use super::{Counters, GSI_QP, MULTICAST_QP, Malformed, Packet, Path, Transport};
 /// The kinds of datagrams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Received<'a> {
-    /// A packet for its queue pair, or, to [`MULTICAST_QP`], for all that joined the group.
+    /// A packet for its queue pair, or, to [`MULTICAST_QP`], for all that joined the group
+    /// (ROCE-129).
     Packet(Packet<'a>),
-    /// Congestion on the way from a queue pair of this host: it may send more slowly for a while.
-    /// Nothing else follows from it.
+    /// Congestion on the way from a queue pair of this host: it may send more slowly for a while,
+    /// and nothing else changes (ROCE-143).
     Congestion {
         /// The queue pair; 24 bits.
         qp: u32,
     },
 }
 
-/// Takes a datagram that has come by `path`: what lies behind its UDP header. `None` is to be
-/// dropped without a word; `counters` say why.
+/// Takes a datagram that has come by `path`: the octets behind its UDP header. On `None` it is to
+/// be dropped without an answer (ROCE-019, ROCE-031); `counters` say why.
 ///
-/// Whatever is returned had the right ICRC, an opcode that we know with all of its headers and its
-/// pad, and a queue pair that such a packet may be for. Whether there is one, and of which type, is
-/// for the caller to find out.
+/// A packet returned had the right ICRC, a known opcode with all of its headers and its pad
+/// (ROCE-003), and a queue pair number that is allowed for it (ROCE-012). The caller looks for the
+/// queue pair, and checks its type.
 pub fn receive<'a>(
     path: &Path,
     datagram: &'a [u8],
@@ -57,7 +58,7 @@ pub fn receive<'a>(
     received
 }
 
-/// Whether the packet may be for the queue pair that it names.
+/// True if the packet may be for the queue pair that it names (ROCE-012).
 fn may_be_for(packet: &Packet<'_>, path: &Path) -> bool {
     let is_datagram = matches!(packet.header.transport, Transport::Ud);
     match packet.header.bth.dest_qp {

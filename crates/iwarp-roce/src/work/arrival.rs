@@ -10,7 +10,7 @@ use iwarp_types::{
 use super::Work;
 use crate::payload::place;
 
-/// The facts that the completion of a receive tells.
+/// The content of a receive's completion.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival {
     pub(crate) op: WcOp,
@@ -21,8 +21,8 @@ pub(crate) struct Arrival {
 }
 
 impl Work {
-    /// Sees to it that there is a receive for the next message; false where none can be had. It is
-    /// used up when it [is completed](Self::complete_receive), and waits until then.
+    /// Takes a receive for the next message, unless one is held; false if there is none. It is held
+    /// until it [is completed](Self::complete_receive).
     pub(crate) fn hold_receive(&mut self, pool: &dyn ReceivePool) -> bool {
         if self.is_held {
             return true;
@@ -44,8 +44,8 @@ impl Work {
         self.held.capacity()
     }
 
-    /// Places octets in the receive's buffer, `offset` behind its start. Where its memory cannot be
-    /// had that ends the queue pair, and the result is false.
+    /// Places octets in the receive's buffer, `offset` behind its start. If its memory is refused,
+    /// the queue pair ends, and the result is false.
     pub(crate) fn place<M: Memory + ?Sized>(
         &mut self,
         offset: u64,
@@ -63,7 +63,7 @@ impl Work {
         placed.is_ok()
     }
 
-    /// Completes the receive with a message that came whole.
+    /// Completes the receive with a whole message.
     pub(crate) fn complete_receive(&mut self, arrival: &Arrival) {
         let qp = self.config.qp;
         let mut completion =

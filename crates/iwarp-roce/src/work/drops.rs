@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Why packets were dropped.
+//! Dropped packets, counted by the reason.
 
-/// The numbers of packets that a queue pair has dropped, by the reason. Nobody is answered.
+/// The numbers of packets that a queue pair has dropped, by the reason. No answer is sent
+/// (ROCE-019).
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Drops {
     /// The state, the type of queue pair, its number or the address did not fit.
@@ -11,13 +12,13 @@ pub struct Drops {
     pub pkey: u64,
     /// The Q_Key did not fit.
     pub qkey: u64,
-    /// No receive was there.
+    /// There was no receive (UC: ROCE-112, UD: ROCE-122).
     pub no_receive: u64,
-    /// The receive was too short.
+    /// The receive was too short (UD: ROCE-121).
     pub too_short: u64,
-    /// The packet was out of its sequence, or the message had lost one before.
+    /// The packet was out of sequence, or an earlier one of its message was lost (ROCE-109).
     pub sequence: u64,
-    /// The packet has a length that it may not have.
+    /// The packet has a length that is not allowed.
     pub length: u64,
     /// The peer's buffer here, or the right to it, was refused.
     pub access: u64,

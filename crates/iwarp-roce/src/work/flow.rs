@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The packets of the send queue that go out, and the end of requests.
+//! The packets of the send queue, and the completion of requests.
 
 use alloc::vec::Vec;
 
@@ -54,7 +54,7 @@ impl Turn<'_> {
         if self.sent < wqe.length { Done::Part } else { Done::All }
     }
 
-    /// Does what a request does that sends nothing.
+    /// Performs a local operation; `None` for a request that sends.
     pub(crate) fn perform<M: Memory + ?Sized>(&self, memory: &M) -> Option<Done> {
         use iwarp_types::Invalidator::Local;
         let result = match self.wqe.op {
@@ -68,7 +68,7 @@ impl Turn<'_> {
 }
 
 impl Work {
-    /// Whether there is something to send: in Sqd only the rest of what was begun.
+    /// True if there is something to send: in Sqd only the rest of a request already begun.
     pub(crate) const fn wants_transmit(&self) -> bool {
         match self.state {
             QpState::Rts => !self.sends.is_empty(),
@@ -100,7 +100,7 @@ impl Work {
         }
     }
 
-    /// The oldest request failed. The rest is flushed, and receives go on.
+    /// Fails the oldest request and flushes the rest; receives go on.
     pub(crate) fn fail_send(&mut self, status: WcStatus) {
         if self.sends.is_empty() {
             return;
@@ -110,7 +110,7 @@ impl Work {
         self.flush_sends();
     }
 
-    /// No port could be had: the oldest request says so, everything else is flushed.
+    /// There is no port: fails the oldest request, flushes everything else.
     pub(crate) fn unreachable(&mut self) {
         if !self.sends.is_empty() {
             self.end_send(WcStatus::RetryExceeded);

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The things that queue pairs of the types UC and UD have in common: states, work queues and
-//! events.
+//! The common part of UC and UD queue pairs: states, work queues and events.
 //!
 //! Their requests end in the order of posting as their last packet goes out, so only the oldest one
 //! is ever under way.
 //!
 //! ```text
 //!   send      posted send work requests, with their storage
-//!   flow      what of them goes out, and how they end
+//!   flow      their packets, and their completion
 //!   arrival   the receive that the next message gets
-//!   drops     why packets were dropped, counted
+//!   drops     dropped packets, counted by the reason
 //!   core      the contract of a core
 //! ```
 
@@ -37,8 +36,8 @@ pub(crate) use arrival::Arrival;
 pub use drops::Drops;
 pub(crate) use flow::{Done, Turn};
 
-/// Events that belong to no work request: one that a fault ended the queue pair, that the send queue
-/// is drained, that no more receives are taken, and how many requests ended silently.
+/// Events that belong to no work request: a fault ended the queue pair, the send queue is drained,
+/// no more receives are taken, and a number of requests ended silently.
 const OTHER_EVENTS: usize = 4;
 
 /// States, work queues and events of a queue pair.
@@ -58,17 +57,17 @@ pub(crate) struct Work {
     held: Receive,
     is_held: bool,
     events: VecDeque<Event>,
-    /// The access to memory by which it ended.
+    /// The refused access to memory that ended it.
     refusal: Option<Refusal>,
     /// Sends that ended without a completion since the last one that has one.
     silent: u32,
     drain_reported: bool,
     last_receive_reported: bool,
-    /// The rights of the peer, where the owner has said them: instead of those in the attributes.
+    /// The peer's rights, if the owner has set them; they replace those in the attributes.
     remote_access: Option<Access>,
     /// Messages that came whole.
     arrived: u64,
-    /// Elements of the octets that are being copied.
+    /// Elements of the octets that are being copied; kept for its storage.
     pieces: Vec<Sge>,
 }
 
@@ -100,12 +99,12 @@ impl Work {
         self.state
     }
 
-    /// On whose behalf it touches memory.
+    /// The accessor for the memory of sends and of the peer's requests.
     pub(crate) const fn accessor(&self) -> Accessor {
         Accessor { pd: self.config.pd, qp: self.config.qp }
     }
 
-    /// The rights of the peer.
+    /// The rights of the peer that apply.
     pub(crate) fn access(&self) -> Access {
         self.remote_access.unwrap_or(self.attributes.access)
     }
@@ -114,7 +113,7 @@ impl Work {
         self.remote_access = Some(access);
     }
 
-    /// Whether packets are looked at.
+    /// True from RTR on, where packets are looked at (ROCE-017).
     pub(crate) const fn receives(&self) -> bool {
         matches!(self.state, QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe)
     }
@@ -155,7 +154,7 @@ impl Work {
         self.flush_receives();
     }
 
-    /// A fault of this side's ends the queue pair.
+    /// Ends the queue pair for a fault of this side.
     pub(crate) fn fault(&mut self, what: &'static str) {
         if self.state == QpState::Err {
             return;
@@ -172,8 +171,7 @@ impl Work {
         }
     }
 
-    /// Posts a send. One that is `refused` ends with that status when its turn comes, and nothing is
-    /// sent of it.
+    /// Posts a send. A `refused` one ends with that status when its turn comes, without a packet.
     pub(crate) fn post_send(
         &mut self,
         request: &SendRequest<'_>,
@@ -227,8 +225,8 @@ impl Work {
         !self.events.is_empty()
     }
 
-    /// Makes room for what all requests, `more` than there are, can report at once: an event that
-    /// comes is never in want of memory.
+    /// Makes room for the events of all requests, and of `more` of them, at once: an event never
+    /// lacks memory.
     fn reserve_events(&mut self, more: usize) -> Result<(), PostError> {
         let (sends, receives) = self.outstanding();
         Ok(self.events.try_reserve(sends + receives + more + OTHER_EVENTS)?)

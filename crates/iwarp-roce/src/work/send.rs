@@ -15,7 +15,7 @@ pub(crate) struct SendWqe {
     pub(crate) length: u32,
     pub(crate) destination: Option<Destination>,
     pub(super) signaled: bool,
-    /// It is not to be sent, and ends with this status.
+    /// Set if it is not to be sent, but ends with this status.
     pub(super) refused: Option<WcStatus>,
     pub(super) payload: Stored,
 }

@@ -59,7 +59,7 @@ fn every_packet_of_the_kernels_is_built_again() {
     assert!(opcodes.len() > 20, "{opcodes:x?}");
 }
 
-/// Whatever is cut off, or changed, is refused or says something else, and nothing panics.
+/// A packet cut short is refused or has less payload; the pad's contents do not count.
 ///
 /// Covers: ROCE-003, ROCE-007
 #[test]

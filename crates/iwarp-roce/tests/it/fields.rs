@@ -98,7 +98,7 @@ fn of_reth(reth: &Reth) -> Value {
     })
 }
 
-/// A fetch and add has no value to compare with, whatever stands there.
+/// A fetch and add has no value to compare with; the field is ignored.
 fn of_atomic(eth: &AtomicEth) -> Value {
     let (first, compare) = match eth.kind {
         AtomicKind::CompareSwap { compare, swap } => (swap, Some(compare)),
@@ -122,7 +122,7 @@ fn object(value: Value) -> Map<String, Value> {
     }
 }
 
-/// Asserts that each field of `found` is in `expected`, with the same value.
+/// Asserts that each field of `found` is in `expected`, with its value.
 #[track_caller]
 pub(crate) fn agree(found: &Map<String, Value>, expected: &Value, what: &str) {
     for (name, value) in found {

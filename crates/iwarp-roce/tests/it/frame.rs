@@ -94,8 +94,8 @@ pub(crate) fn rebuild(packet: &Packet<'_>) -> Vec<u8> {
     octets
 }
 
-/// The octets up to the ICRC without the bits that nobody looks at: reserved ones, and what a fetch
-/// and add does not compare with.
+/// The octets up to the ICRC without the ignored bits: reserved ones, and the unused Compare of a
+/// fetch and add.
 pub(crate) fn without_the_ignored(octets: &[u8]) -> Vec<u8> {
     let mut octets = octets.to_vec();
     octets[4] &= 0xc0;

@@ -136,7 +136,8 @@ impl Random {
                 pkey: Pkey(self.next() as u16),
                 fecn: self.flag(),
                 becn: self.flag(),
-                // Not those with a meaning of their own, whose payload tshark looks into.
+                // Not the queue pairs with a meaning of their own, as tshark looks into their
+                // payload.
                 dest_qp: 2 + self.below(0xff_fff0) as u32,
                 ack_req: self.flag(),
                 psn: Psn::new(self.next() as u32),

@@ -28,7 +28,7 @@ fn filled(len: usize, seed: u64) -> Vec<u8> {
 }
 
 impl Couple {
-    /// Whether an end has its receives from a pool.
+    /// True if an end has its receives from a pool.
     pub(super) fn is_shared(&self) -> bool {
         self.ends.iter().any(|end| end.is_shared)
     }

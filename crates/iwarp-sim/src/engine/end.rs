@@ -36,7 +36,7 @@ pub(super) struct Message {
     pub(super) seed: u64,
     pub(super) immediate: Option<[u8; 8]>,
     pub(super) solicited: bool,
-    /// The last Write before it, whose octets have to be there when it is received.
+    /// The last Write before it: its octets have to be there when the message is received.
     pub(super) behind: Option<Written>,
 }
 
@@ -212,7 +212,7 @@ impl End {
         self.free[usize::from(receive)].push(slot);
     }
 
-    /// Whether a receive can be posted.
+    /// True if a receive can be posted.
     pub(super) fn can_receive(&self) -> bool {
         let Some(qp) = &self.qp else { return false };
         qp.room().1 > 0 && !self.free[1].is_empty()
@@ -229,7 +229,7 @@ impl End {
         Ok(format!("post_recv {id}"))
     }
 
-    /// Whether a request can be posted.
+    /// True if a request can be posted.
     pub(super) fn can_send(&self) -> bool {
         let Some(qp) = &self.qp else { return false };
         qp.room().0 > 0 && !self.free[0].is_empty()
@@ -376,14 +376,14 @@ impl End {
         qp.post_send(&request).map_err(|error| format!("a mark is refused: {error}"))
     }
 
-    /// Whether the peer's mark is here.
+    /// True if the peer's mark is here.
     pub(super) fn has_mark(&self, mark: u64) -> bool {
         let mut octets = [0; 8];
         pattern(mark, &mut octets);
         self.octets(WRITTEN, 8) == octets
     }
 
-    /// Requests whose completions are due when all is done.
+    /// Number of requests with a completion due when all is done.
     pub(super) fn due_sends(&self) -> usize {
         self.sends.iter().filter(|sent| sent.signaled).count()
     }

@@ -17,13 +17,13 @@ use iwarp_os::poll;
 use super::pool::Pool;
 use crate::choice::Choices;
 
-/// Where programs listen.
+/// Port at which programs listen.
 const PORT: u16 = 4791;
 
 /// A completion queue.
 pub(super) struct Queue {
     pub(super) cq: CompletionQueue,
-    /// Whether it raises events.
+    /// Set if it raises events.
     pub(super) has_channel: bool,
 }
 
@@ -71,7 +71,7 @@ impl Common {
         Self { network, faults, options }
     }
 
-    /// Whether a Send may go before its receive is posted.
+    /// True if a Send may go before its receive is posted.
     pub(super) fn parks(&self) -> bool {
         self.options.personality == Personality::Roce
     }
@@ -112,7 +112,7 @@ impl Host {
         (host, turns)
     }
 
-    /// Whether an event waits in its channel.
+    /// True if an event waits in its channel.
     pub(super) fn is_told(&self) -> bool {
         poll::wait_readable([self.channel.as_fd()], Some(Duration::ZERO)).is_ok_and(|[ready]| ready)
     }

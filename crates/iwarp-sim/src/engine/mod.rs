@@ -22,6 +22,20 @@
 //!
 //! There is one thread, so no two of them ever race: which orders of loads and stores are possible
 //! is loom's to try (`cargo xtask test --only loom`).
+//!
+//! A seed draws options, whether ports have descriptors, queues (shared receive queues among them),
+//! channels, connections by the connection manager and by number, and then each step: posts of all
+//! kinds, polls, arming, sleeping within the library, programs that spin on memory or play ping-pong,
+//! ends of connections, calls in a forked child, turns of workers, and steps of the clock. The oracle
+//! knows the posted requests: each message arrives once, in order and complete, each signalled request
+//! completes once, and Reads, Writes and Atomics leave the right contents. Now and then the programs
+//! pause, and the workers alone have to finish everything: *at once*, without the clock advancing, if
+//! all queues were armed, and otherwise within 20 ms. Defects that can be planted (`iwarp/src/flaw.rs`,
+//! feature `flaws`) are each found within some 30 seeds.
+//!
+//! A call is interrupted only where it gives up its CPU, and memory is consistent. The simulation lacks
+//! TCP, its descriptors and `TCP_INFO`, and callers that wait with a timeout of their own still use the
+//! system's clock. The tests over TCP and ThreadSanitizer cover other interactions of threads.
 
 mod books;
 mod end;
@@ -73,7 +87,7 @@ pub struct Summary {
     pub completions: u64,
     /// Waits for an answer within a call that posts, or yields within one that polls.
     pub pauses: u64,
-    /// Of all that was decided and completed, and when: the same seed has the same.
+    /// Digest of all decisions and completions, with their times; equal for equal seeds.
     pub digest: u64,
 }
 

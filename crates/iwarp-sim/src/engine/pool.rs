@@ -13,7 +13,7 @@ const SLOTS: usize = 8;
 pub(super) struct Pool {
     pub(super) srq: SharedReceiveQueue,
     memory: MemoryRegion,
-    /// Those whose completions have not come.
+    /// Receives without a completion as yet.
     pub(super) posted: Vec<Receive>,
     free: Vec<usize>,
     serial: u64,

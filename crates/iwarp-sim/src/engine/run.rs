@@ -34,7 +34,7 @@ pub(super) struct Run<'a> {
     pub(super) common: Common,
     pub(super) hosts: Vec<Host>,
     pub(super) couples: Vec<Couple>,
-    /// The host whose program sleeps in its channel, so that it looks after its connections.
+    /// The host that looks after its connections, as its program sleeps in its channel.
     pub(super) blocked: Option<usize>,
     completions: u64,
     #[cfg(feature = "flaws")]
@@ -51,7 +51,7 @@ pub fn run_seed(seed: u64, options: &Options) -> Result<Summary, Failure> {
     let _planted = iwarp::flaw::plant(options.flaw);
     let mut run = Run::new(seed, options);
     let outcome = catch_unwind(AssertUnwindSafe(|| run.all(options.steps)));
-    // In whatever state it is: nothing of it is looked at any more.
+    // In any state: the run is not looked at any more.
     CompletionChannel::stop_looking();
     let trace = run.stage.trace();
     let (turns, pauses) = run.stage.counts();
@@ -321,8 +321,8 @@ impl Run<'_> {
         pool.posted.len().saturating_sub(others)
     }
 
-    /// Whether messages wait for receives: Reads behind them are not answered, and what is fenced
-    /// waits for those.
+    /// True if messages wait for receives: Reads behind them are not answered, and fenced requests
+    /// wait for those Reads.
     fn waits(&self, number: usize) -> bool {
         let ends = &self.couples[number].ends;
         (0..2).any(|which| ends[1 - which].messages.len() > self.available(number, which))
@@ -335,7 +335,7 @@ impl Run<'_> {
         [ends[which].due_sends(), messages.min(self.available(number, which))]
     }
 
-    /// Whether a receive can be posted for an end.
+    /// True if a receive can be posted for an end.
     pub(super) fn can_receive(&self, number: usize, which: usize) -> bool {
         let end = &self.couples[number].ends[which];
         match self.hosts[end.host].pool.as_ref().filter(|_| end.is_shared) {
@@ -344,7 +344,7 @@ impl Run<'_> {
         }
     }
 
-    /// Whether an end may send what takes a receive.
+    /// True if an end may send a message that takes a receive.
     fn may_send(&self, number: usize, which: usize) -> bool {
         let own = &self.couples[number].ends[which];
         let beyond = if self.common.parks() { PARKED } else { 0 };

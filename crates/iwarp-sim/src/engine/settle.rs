@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Programs stand still: whatever was posted has to be finished without them.
+//! Programs stand still: all posted requests have to finish without them.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ impl Run<'_> {
         Err("messages wait for receives that are there".to_owned())
     }
 
-    /// Posts receives for messages that wait. Whether there are more of those than receives.
+    /// Posts receives for messages that wait. Returns true if some messages are left without.
     fn top_up(&mut self) -> Result<bool, String> {
         let mut more = false;
         for number in 0..self.couples.len() {
@@ -159,7 +159,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Nothing is due any more on connections that are well.
+    /// Checks that no completion is due any more on connections that are well.
     fn judge_due(&mut self, at_once: bool) -> Result<(), String> {
         for number in 0..self.couples.len() {
             for which in 0..2 {
@@ -184,7 +184,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Whether what is missing comes when time passes, for the report.
+    /// Lets time pass, and tells for the report if the missing completions come then.
     fn later(&mut self) -> String {
         for millis in [1, 10, 100, 1000] {
             let begun = self.stage.clock.now();

@@ -34,7 +34,7 @@ struct Workers {
 }
 
 impl Workers {
-    /// Those that would be awake now: device and worker.
+    /// Workers that would be awake now: device and worker.
     fn awake(&self) -> Vec<(usize, usize)> {
         let all = self.turns.iter().enumerate();
         let all = all.flat_map(|(device, turns)| {

@@ -60,9 +60,9 @@ impl Model {
         Ok(())
     }
 
-    /// Whether octets are those of the oldest message that waited for its receive.
+    /// True if octets are those of the oldest message that waited for its receive.
     fn unparks(&mut self, sge: Sge, data: &[u8]) -> bool {
-        // Those before it have all they need, and complete when this call is over.
+        // Earlier messages have all they need, and complete when this call is over.
         let next = self.waiting.iter().position(|waiting| {
             waiting.placed < waiting.octets.len() || waiting.delivery.is_none()
         });

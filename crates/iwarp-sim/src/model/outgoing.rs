@@ -420,7 +420,7 @@ impl Model {
     }
 }
 
-/// Whether a zero-length Write is the one by which our kind of end makes itself known.
+/// True if a zero-length Write is the one by which our kind of end makes itself known.
 fn is_greeting(segment: &Segment) -> bool {
     segment.payload.is_empty() && matches!(segment.target, Target::Tagged { stag: 0x6957_4152, .. })
 }
@@ -433,12 +433,12 @@ pub(crate) fn farewell_of(segment: &Segment) -> Option<u64> {
     }
 }
 
-/// Whether a Read is one of nothing that names nothing.
+/// True if a Read is of no octets and names no buffer.
 fn is_acknowledgement(segment: &Segment) -> bool {
     segment.payload.get(12..) == Some(&[0; 16][..])
 }
 
-/// Whether a zero-length Write is there only to be the first FPDU.
+/// True if a zero-length Write is there only to be the first FPDU.
 fn is_nudge(segment: &Segment) -> bool {
     segment.payload.is_empty() && segment.target == Target::Tagged { stag: 0, to: 0 }
 }

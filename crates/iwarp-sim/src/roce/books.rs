@@ -69,7 +69,7 @@ impl<C: Simulated> Run<'_, C> {
         }
     }
 
-    /// Whether the connection may be given up: too many packets in a row were lost.
+    /// True if the connection may be given up: too many packets in a row were lost.
     fn may_fail(&self, e: usize) -> bool {
         !self.is_well || self.ends[e].has_failed
     }

@@ -62,7 +62,7 @@ pub(super) enum Role {
     Receives,
     /// The peer's Atomics.
     Counters,
-    /// Where Reads and Atomics bring what they fetch.
+    /// Sink of Reads and Atomics.
     Fetched,
 }
 
@@ -155,7 +155,7 @@ pub(super) struct End<C> {
     pub(super) posted: Vec<Posted>,
     /// Sends that have not completed, from this one on.
     pub(super) completed: usize,
-    /// The message whose packets go out next, and the part of it.
+    /// The message that goes out next, and the part of it.
     pub(super) going: (usize, usize),
     /// PSN of the next packet.
     pub(super) psn: Psn,
@@ -245,7 +245,7 @@ impl<C: DatagramCore> End<C> {
         Ok(())
     }
 
-    /// Whether it takes packets.
+    /// True if it takes packets.
     pub(super) fn hears(&self) -> bool {
         use QpState::{Rtr, Rts, Sqd, Sqe};
         matches!(self.core.state(), Rtr | Rts | Sqd | Sqe)
@@ -256,7 +256,7 @@ impl<C: DatagramCore> End<C> {
         look(&self.host.bank.borrow().regions[role as usize].octets)
     }
 
-    /// Whether octets of a region are these.
+    /// True if octets of a region are these.
     pub(super) fn holds(&self, role: Role, at: usize, octets: &[u8]) -> bool {
         self.octets(role, |region| region.get(at..at + octets.len()) == Some(octets))
     }
@@ -289,7 +289,7 @@ impl Posted {
         matches!(self.op, SendOp::Write { .. } | SendOp::WriteImmediate { .. })
     }
 
-    /// Whether it takes a receive of the peer's.
+    /// True if it takes a receive of the peer's.
     pub(super) const fn takes_receive(&self) -> bool {
         !matches!(self.op, SendOp::Write { .. } | SendOp::Read { .. } | SendOp::Atomic { .. })
     }

@@ -22,7 +22,7 @@ pub enum Flaw {
     /// None.
     #[default]
     None,
-    /// Datagrams are taken whatever their Q_Key.
+    /// Datagrams are taken with any Q_Key.
     QkeyIgnored,
     /// Messages are told, and acknowledged, before their octets are placed.
     PlacedLate,

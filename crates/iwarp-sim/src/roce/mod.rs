@@ -55,7 +55,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Those that can be made.
+    /// The kinds that can be made.
     pub const ALL: [Self; 3] = [Self::Rc, Self::Uc, Self::Ud];
 
     /// By its name.
@@ -106,7 +106,7 @@ pub struct Summary {
     pub arrived: u64,
     /// Completions that were judged.
     pub completions: u64,
-    /// Of all that was told, and when: the same seed has the same.
+    /// Digest of all that was told, with its times; equal for equal seeds.
     pub digest: u64,
 }
 

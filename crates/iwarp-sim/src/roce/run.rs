@@ -310,7 +310,7 @@ impl<'a, C: Simulated> Run<'a, C> {
         Err("busy without end".to_owned())
     }
 
-    /// Whether something is to be finished yet.
+    /// True if a request or packet is still to finish.
     fn is_pending(&self) -> bool {
         self.net.next().is_some()
             || self.ends.iter().any(|end| !end.has_failed && end.core.outstanding().0 > 0)

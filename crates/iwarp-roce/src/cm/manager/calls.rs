@@ -27,7 +27,7 @@ const PERMISSIVE_LID: u16 = 0xffff;
 const DEFAULT_HOP_LIMIT: u8 = 64;
 
 impl<R: Random> Manager<R> {
-    /// Requests for a service are from now on told to the program.
+    /// Reports requests for a service to the program from now on.
     ///
     /// # Errors
     ///
@@ -38,8 +38,8 @@ impl<R: Random> Manager<R> {
         Ok(listener)
     }
 
-    /// Further requests are refused, unless there is a listener again within a second. Those that
-    /// the program knows of stay.
+    /// Refuses further requests, unless there is a listener again within a second. Requests already
+    /// reported to the program stay.
     pub fn unlisten(&mut self, listener: ListenerId) {
         if let Some(service) = self.listeners.remove(listener) {
             self.vacancies.begin(service);
@@ -218,8 +218,7 @@ impl<R: Random> Manager<R> {
         Ok(())
     }
 
-    /// The queue pair of a connection that the peer has accepted is set up: the connection is
-    /// established.
+    /// Establishes a connection that the peer has accepted, once its queue pair is set up.
     ///
     /// # Errors
     ///
@@ -239,7 +238,7 @@ impl<R: Random> Manager<R> {
         Ok(())
     }
 
-    /// Refuses what a peer asks for or has answered. The id is forgotten.
+    /// Refuses a peer's REQ, SIDR_REQ or REP. The id is forgotten.
     ///
     /// # Errors
     ///
@@ -269,8 +268,8 @@ impl<R: Random> Manager<R> {
     ///
     /// # Errors
     ///
-    /// [`CallError`]: of a connection that is not established yet, which [`Self::reject`] and
-    /// [`Self::close`] are for.
+    /// [`CallError`]: for a connection that is not established yet, use [`Self::reject`] or
+    /// [`Self::close`].
     pub fn disconnect(
         &mut self,
         id: CommId,
@@ -297,8 +296,8 @@ impl<R: Random> Manager<R> {
         Ok(())
     }
 
-    /// The program hears no more of a connection, in whatever state it is: it is given up, refused
-    /// or ended. Nothing is to be waited for, but [`Self::holds`] tells when the queue pair is free.
+    /// Gives up, refuses or ends a connection, by its state; it raises no more events. The caller
+    /// need not wait, but [`Self::holds`] tells when the queue pair is free.
     pub fn close(&mut self, id: CommId, now: Time) {
         if !self.is_known(id) {
             return;
@@ -323,8 +322,8 @@ impl<R: Random> Manager<R> {
         }
     }
 
-    /// A packet has come for a queue pair: its peer has had the REP, even if the RTU is lost.
-    /// `Established` follows where it was not yet.
+    /// A packet has come for a queue pair: its peer has had the REP, even if the RTU is lost
+    /// (ROCE-157). `Established` follows, unless it was raised before.
     pub fn packet_arrived(&mut self, qp: QpId) {
         let Some(id) = self.table.by_qp(qp) else { return };
         self.establish(id, PrivateData::EMPTY);
@@ -338,7 +337,7 @@ impl<R: Random> Manager<R> {
         }
     }
 
-    /// Sends a REJ, and keeps it for repeated messages.
+    /// Sends a REJ, and keeps it for repeated messages (ROCE-153).
     fn refuse(
         &mut self,
         id: u32,
@@ -361,19 +360,20 @@ impl<R: Random> Manager<R> {
     }
 }
 
-/// A time that a peer says, within bounds.
+/// A time that a peer gives, within bounds.
 pub(super) fn believed(time: Duration) -> Duration {
     let (shortest, longest) = INTERVALS;
     time.clamp(shortest.duration(), longest.duration())
 }
 
-/// Reads and Atomics of the peer's and of this end's: no more than either end has asked for.
+/// Reads and Atomics of the peer's and of this end's: no more than either end has asked for
+/// (ROCE-166).
 fn granted(setup: &Setup, parameters: &Parameters) -> (u8, u8) {
     let resources = setup.resources.min(parameters.responder_resources);
     (resources, setup.depth.min(parameters.initiator_depth))
 }
 
-/// Private data with the header of `rdma_cm` ahead of them, if there is to be one.
+/// Private data behind the header of `rdma_cm`, if there is to be one (ROCE-150, ROCE-171).
 pub(super) fn headed<const N: usize>(
     path: &Path,
     source_port: Option<u16>,
@@ -388,7 +388,7 @@ pub(super) fn headed<const N: usize>(
     let Some(source_port) = source_port else {
         return Ok(field(private_data, N)?);
     };
-    // For the limit alone.
+    // Checks the limit only.
     field::<N>(private_data, limit)?;
     let mut whole = [0; N];
     let (header, data) = whole.split_at_mut(CMA_HEADER_LEN);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Questions for datagram services: SIDR, both ends.
+//! SIDR, requests for datagram services: both ends.
 
 use alloc::boxed::Box;
 
@@ -21,7 +21,7 @@ use super::calls::headed;
 use super::request::header;
 use crate::wire::{MULTICAST_QP, Path, Pkey, Transport};
 
-/// An answer is kept so long: 8.6 s, in which a peer of Linux asks twice more.
+/// Time that an answer is kept: 8.6 s, in which a Linux peer asks twice more.
 const KEPT: TimeCode = TimeCode::new(21);
 
 impl<R: Random> Manager<R> {
@@ -54,7 +54,7 @@ impl<R: Random> Manager<R> {
         Ok(CommId(id))
     }
 
-    /// Answers a peer's question. The id is forgotten.
+    /// Answers a peer's SIDR_REQ (ROCE-170). The id is forgotten.
     ///
     /// # Errors
     ///
@@ -134,7 +134,7 @@ impl<R: Random> Manager<R> {
                 }
                 return;
             }
-            // Another question: the peer has forgotten the one that had this id.
+            // Another request: the peer has forgotten the one that had this id.
             self.forget_sidr(id);
         }
         let (here, there) = (path.address.destination, path.address.source);
@@ -187,7 +187,7 @@ impl<R: Random> Manager<R> {
             place: Some(place),
         };
         self.table.insert_sidr(sidr, true);
-        // Nobody can be asked for time here.
+        // SIDR has no MRA, so the peer cannot be asked for time.
         let deadline = now.plus(self.settings.service_timeout.duration());
         self.table.set_deadline(id, Some(deadline));
         let kind = EventKind::ConnectRequest(Box::new(request));

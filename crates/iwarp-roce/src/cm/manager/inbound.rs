@@ -19,8 +19,8 @@ use super::Manager;
 use crate::wire::{MULTICAST_QP, Path};
 
 impl<R: Random> Manager<R> {
-    /// Takes a datagram that came to queue pair 1 by `path`, whose source is the sender. What is
-    /// wrong is dropped, or refused where there is an answer for it.
+    /// Takes a datagram that came to queue pair 1 by `path`, whose source is the sender. A wrong
+    /// one is dropped (ROCE-145), or refused if there is an answer for it.
     pub fn receive(&mut self, octets: &[u8], path: &Path, now: Time) {
         let Ok(Mad { tid, modifier, message }) = Mad::parse(octets) else {
             self.dropped += 1;
@@ -37,7 +37,7 @@ impl<R: Random> Manager<R> {
             Message::SidrReq(req) => self.on_sidr_req(tid, &req, path, now),
             Message::SidrRep(rep) => self.on_sidr_rep(&rep, path),
             Message::Lap(lap) => self.on_lap(tid, &lap, path),
-            // Nobody here sends a LAP.
+            // This end sends no LAP.
             Message::Apr(_) => self.dropped += 1,
         }
     }
@@ -151,7 +151,8 @@ impl<R: Random> Manager<R> {
     fn on_rtu(&mut self, tid: u64, rtu: &Rtu, path: &Path) {
         let (id, remote_id) = (rtu.remote_comm_id, rtu.local_comm_id);
         if self.table.get(id).is_none() {
-            // Given up here, and the message that said so was lost: the peer believes in it.
+            // The connection was given up here, and the REJ was lost: the peer still believes in
+            // it.
             let reason = RejectReason::InvalidCommId;
             let rej = stray(tid, id, remote_id, Rejected::Other, reason);
             return self.answer(way::back(path), &rej);
@@ -161,7 +162,7 @@ impl<R: Random> Manager<R> {
         }
     }
 
-    /// The peer has had the REP.
+    /// Establishes the connection: the peer has had the REP.
     pub(super) fn establish(&mut self, id: u32, private_data: PrivateData) {
         let Some(connection) = self.table.get(id) else { return };
         if matches!(connection.state, State::RepSent(_)) {
@@ -176,7 +177,7 @@ impl<R: Random> Manager<R> {
         let lifetime = self.settings.packet_lifetime.duration();
         let (id, remote_id) = (mra.remote_comm_id, mra.local_comm_id);
         if self.table.get(id).is_none() {
-            // As with an RTU: what the peer takes its time for has been given up.
+            // As with an RTU: the connection that the peer needs time for was given up.
             let rejected =
                 if mra.received == Rejected::Rep { Rejected::Rep } else { Rejected::Other };
             let reason = RejectReason::InvalidCommId;
@@ -210,7 +211,7 @@ impl<R: Random> Manager<R> {
         };
         let Some(connection) = self.genuine(id, path) else { return };
         let ours = connection.is_with(rej.local_comm_id);
-        // With which event, and whether the queue pair may be used at once.
+        // `timewait`: true if timewait follows; else the queue pair may be used at once.
         let stale = rej.reason == RejectReason::StaleConnection;
         let timewait = match connection.state {
             State::ReqSent(_) if rej.rejected != Rejected::Rep => stale,

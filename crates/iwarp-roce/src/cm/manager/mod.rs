@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The things that happen: messages, calls and time, applied to the connections.
+//! The manager: applies messages, calls and time to the connections.
 
 mod calls;
 mod datagrams;
@@ -29,10 +29,10 @@ use crate::wire::{Mtu, Path};
 const MOST_OUTGOING: usize = 1024;
 /// Draws for an id that is free.
 const DRAWS: usize = 64;
-/// Ids that were drawn last. Peers remember what was refused or answered under some of them, and would
-/// take a new message for a repeated one.
+/// Ids drawn last, which are not drawn again. Peers remember refusals and answers by them, and
+/// would take a new message for a repeated one.
 const RECENT: u64 = 1024;
-/// A time that a peer says it waits is believed within these bounds: 0.27 to 4.3 s.
+/// Bounds of the time for which a peer says that it waits: 0.27 to 4.3 s.
 const INTERVALS: (TimeCode, TimeCode) = (TimeCode::new(16), TimeCode::new(20));
 
 /// All connections of one process.
@@ -50,12 +50,12 @@ pub struct Manager<R> {
     outgoing: VecDeque<(Path, [u8; MAD_LEN])>,
     events: VecDeque<Event>,
     dropped: u64,
-    /// Of addresses whose interface has another than the settings say.
+    /// Path MTUs of own addresses whose interface differs from the settings.
     mtus: BTreeMap<IpAddr, Mtu>,
 }
 
 impl<R: Random> Manager<R> {
-    /// One without connections.
+    /// A manager without connections.
     pub fn new(settings: Settings, random: R) -> Self {
         Self {
             settings,
@@ -71,18 +71,18 @@ impl<R: Random> Manager<R> {
         }
     }
 
-    /// The attributes with which it was made.
+    /// The settings with which it was made.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Changes what ends of our own kind are told from now on.
+    /// Changes the facts told to ends of our own kind from now on.
     pub fn set_own_kind(&mut self, own_kind: Option<super::own_kind::OwnKind>) {
         self.settings.own_kind = own_kind;
     }
 
-    /// Sets the largest path MTU of an own address, whose interface has another than
-    /// [`Settings::mtu`]; `None` takes that back.
+    /// Sets the largest path MTU of an own address, if its interface's is not [`Settings::mtu`];
+    /// `None` takes that back.
     pub fn set_mtu(&mut self, address: IpAddr, mtu: Option<Mtu>) {
         let address = address.to_canonical();
         match mtu {
@@ -105,23 +105,23 @@ impl<R: Random> Manager<R> {
         self.events.pop_front()
     }
 
-    /// When [`Self::advance`] is due.
+    /// Time at which [`Self::advance`] is due.
     pub fn next_timeout(&self) -> Option<Time> {
         [self.table.next_deadline(), self.vacancies.next_deadline()].into_iter().flatten().min()
     }
 
-    /// Connections and questions, those in timewait among them, and answers that are kept.
+    /// Connections, those in timewait included, SIDR requests, and answers that are kept.
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.table.is_empty()
     }
 
-    /// Whether nothing at all is remembered: neither connections nor places that they had, nor
-    /// datagrams or events that nobody has taken.
+    /// True if nothing at all is remembered: no connections, no places taken by them, no untaken
+    /// datagrams or events.
     #[doc(hidden)]
     pub fn is_clean(&self) -> bool {
         self.table.is_clean()
@@ -131,13 +131,13 @@ impl<R: Random> Manager<R> {
             && self.events.is_empty()
     }
 
-    /// Datagrams that were no messages, or did not belong to any connection.
+    /// Number of datagrams that were no messages, or belonged to no connection.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// Whether a queue pair has a connection, or one in timewait: its number must not be given to
-    /// another queue pair, nor another connection to it.
+    /// True if a queue pair has a connection, or one in timewait: its number must not be given to
+    /// another queue pair, nor another connection to it (ROCE-149).
     pub fn holds(&self, qp: QpId) -> bool {
         self.table.by_qp(qp).is_some()
     }
@@ -161,7 +161,7 @@ impl<R: Random> Manager<R> {
         self.events.extend(event);
     }
 
-    /// An id that nothing here has, timewait included, nor had a short time ago.
+    /// An unused id, not in timewait either (ROCE-148), and not drawn a short time ago.
     fn fresh_id(&mut self) -> Option<u32> {
         let comm_ids = self.settings.comm_ids;
         let id = (0..DRAWS).find_map(|_| {
@@ -182,7 +182,7 @@ impl<R: Random> Manager<R> {
         u64::from(self.random.next()) << 32 | u64::from(id)
     }
 
-    /// Puts a connection in a state, which lasts until `deadline` at most.
+    /// Puts a connection in a state, until `deadline` at most.
     fn enter(&mut self, id: u32, state: State, deadline: Option<Time>) {
         if let Some(connection) = self.table.get_mut(id) {
             connection.state = state;
@@ -190,20 +190,20 @@ impl<R: Random> Manager<R> {
         self.table.set_deadline(id, deadline);
     }
 
-    /// The program is to answer a peer that waits so long: when that is over, and when the peer is
-    /// to be asked for more time.
+    /// The wait for the program, for a peer that waits so long: its end, and the time at which the
+    /// peer is to be asked for more (ROCE-162).
     fn await_program(&self, waits: Duration, now: Time) -> (Patience, Time) {
         let patience = Patience { asked: false, gone: self.gone(waits, now) };
         (patience, now.plus(waits / 2).min(patience.gone))
     }
 
-    /// When a peer that has been heard of `now` cannot be waiting any more.
+    /// Time from which a peer that was heard `now` cannot be waiting any more.
     fn gone(&self, waits: Duration, now: Time) -> Time {
         let longest = self.settings.service_timeout.duration();
         now.plus(waits.min(longest)).plus(longest)
     }
 
-    /// The connection is over; nothing of it is used again for a while.
+    /// Ends the connection; its ids and queue pair are not used again for a while (ROCE-149).
     fn enter_timewait(&mut self, id: u32, now: Time) {
         let Some(connection) = self.table.get_mut(id) else { return };
         connection.state = State::Timewait;
@@ -229,7 +229,7 @@ impl<R: Random> Manager<R> {
         }
     }
 
-    /// Sends a DREQ, until there is an answer.
+    /// Sends a DREQ, again until there is an answer (ROCE-161).
     fn start_dreq(&mut self, id: u32, private_data: [u8; 220], now: Time) {
         let tid = self.fresh_tid(id);
         let retries = self.settings.retries();
@@ -242,12 +242,12 @@ impl<R: Random> Manager<R> {
         self.send(way, octets);
     }
 
-    /// The connection is over, and the program is told.
+    /// Ends the connection, and tells the program (ROCE-159).
     fn disconnected(&mut self, id: u32, private_data: PrivateData, now: Time) {
         self.end(id, EventKind::Disconnected { private_data, timed_out: false }, now);
     }
 
-    /// The connection is over with this event.
+    /// Ends the connection with this event.
     fn end(&mut self, id: u32, kind: EventKind, now: Time) {
         let Some(connection) = self.table.get(id) else { return };
         let event = connection.event(kind);

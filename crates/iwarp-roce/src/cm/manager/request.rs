@@ -21,7 +21,7 @@ use super::Manager;
 use super::calls::believed;
 use crate::wire::{MULTICAST_QP, Mtu, Path, Pkey, Psn, Transport};
 
-/// A REQ that may be told to the program.
+/// A REQ that may be reported to the program.
 struct Admitted {
     listener: ListenerId,
     transport: Transport,
@@ -68,7 +68,7 @@ impl<R: Random> Manager<R> {
         let (here, there) = (path.address.destination, path.address.source);
         let place = self.listeners.enter(req.service_id, false, here, there);
         let (Some(place), Some(id)) = (place, self.fresh_id()) else {
-            // The peer asks again when some of those that wait have been answered.
+            // The peer asks again, when some of the waiting requests have been answered.
             self.dropped += 1;
             if let Some(place) = place {
                 self.listeners.leave(place);
@@ -106,7 +106,7 @@ impl<R: Random> Manager<R> {
         self.tell(event);
     }
 
-    /// Whether this was the id of another REQ, which was refused and which the peer has forgotten.
+    /// True if the id was that of another REQ, which was refused and which the peer has forgotten.
     fn was_refused_before(&self, id: u32, tid: u64, path: &Path) -> bool {
         self.table.get(id).is_some_and(|refused| {
             refused.state == State::Refused
@@ -116,7 +116,7 @@ impl<R: Random> Manager<R> {
         })
     }
 
-    /// A connection as a REQ describes it, from this end's view.
+    /// The connection that a REQ describes, from this end's view.
     fn requested(
         &mut self,
         id: u32,
@@ -163,7 +163,8 @@ impl<R: Random> Manager<R> {
         }
     }
 
-    /// Whether a REQ may be told to the program; if not, why.
+    /// Checks that a REQ may be reported to the program; else gives the reason (ROCE-152,
+    /// ROCE-168).
     fn admit(&self, req: &Req, path: &Path) -> Result<Admitted, RejectReason> {
         let (here, there) = (path.address.destination, path.address.source);
         let listener = self
@@ -196,7 +197,7 @@ impl<R: Random> Manager<R> {
         })
     }
 
-    /// A REQ that has been answered, or is about to be.
+    /// Answers a repeated REQ as before, if it was answered (ROCE-153).
     fn on_repeated_req(&mut self, id: u32, tid: u64, req: &Req, path: &Path, now: Time) {
         let Some(connection) = self.table.get_mut(id) else { return };
         if !way::is_from(path, &connection.way) || connection.active {
@@ -233,9 +234,9 @@ impl<R: Random> Manager<R> {
         }
     }
 
-    /// The peer has a new connection with the queue pair of an old one, which must be over.
+    /// Ends an old connection: the peer has a new one with its queue pair (ROCE-154).
     ///
-    /// Only if it is the same peer: GUID and queue pair are no secrets.
+    /// Only for a message from that peer's address: GUID and queue pair are no secrets.
     pub(super) fn end_stale(&mut self, id: u32, path: &Path, now: Time) {
         let Some(connection) = self.table.get(id) else { return };
         let same = way::is_from(path, &connection.way);
@@ -245,7 +246,7 @@ impl<R: Random> Manager<R> {
     }
 }
 
-/// The header with IP addresses, of a listener that wants one.
+/// The header with IP addresses, for a listener that wants one.
 pub(super) fn header(
     listener: &Listener,
     private_data: &[u8],

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The steps taken when nothing happens.
+//! The steps taken on timeouts.
 
 use iwarp_types::Time;
 
@@ -34,7 +34,7 @@ impl<R: Random> Manager<R> {
                 self.send_again(id, State::ReqSent(again(retry)), now);
             }
             State::RepSent(retry) if retry.left > 0 => {
-                // Whoever has asked for a connection may ask for time once: they hold a place.
+                // A peer that asked for a connection may ask for time only once: it holds a place.
                 let Retry { left, extended } = retry;
                 let again = Retry { left: left.saturating_sub(1), extended };
                 self.send_again(id, State::RepSent(again), now);
@@ -74,7 +74,7 @@ impl<R: Random> Manager<R> {
         }
     }
 
-    /// Sends the stored message once more.
+    /// Sends the stored message once more (REP: ROCE-155).
     fn send_again(&mut self, id: u32, state: State, now: Time) {
         let Some(connection) = self.table.get(id) else { return };
         let (way, deadline) = (connection.way, now.plus(connection.interval));
@@ -85,7 +85,7 @@ impl<R: Random> Manager<R> {
         }
     }
 
-    /// Sends an MRA, unless that has been done, or the peer is gone.
+    /// Sends an MRA (ROCE-162), unless that has been done, or the peer is gone.
     fn ask_for_time(&mut self, id: u32, patience: Patience, received: Rejected, now: Time) -> bool {
         if patience.asked || now >= patience.gone {
             return false;
@@ -104,7 +104,7 @@ impl<R: Random> Manager<R> {
         self.give_up(id);
     }
 
-    /// Tells the peer that nobody waits any more, and forgets the connection.
+    /// Tells the peer that this end has given up, and forgets the connection.
     pub(super) fn give_up(&mut self, id: u32) {
         let Some(connection) = self.table.get(id) else { return };
         let rejected = match connection.state {

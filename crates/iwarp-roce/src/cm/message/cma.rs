@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The header of `rdma_cm` at the start of the private data of a REQ and a SIDR_REQ.
+//! The header of `rdma_cm` at the start of the private data of a REQ (ROCE-150) and a SIDR_REQ
+//! (ROCE-171).
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -9,20 +10,20 @@ pub const CMA_HEADER_LEN: usize = 36;
 
 const VERSION: u8 = 0;
 
-/// Whose program asks: IP addresses, and the port of the asking end. The other port is in the
-/// service id.
+/// IP addresses of both ends, and the port of the end that asks. The other port is in the service
+/// id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CmaHeader {
     /// Port of the end that asks.
     pub source_port: u16,
     /// Address of the end that asks.
     pub source: IpAddr,
-    /// Address of the end that is asked, of the same family.
+    /// Address of the end that is asked, of that family too.
     pub destination: IpAddr,
 }
 
 impl CmaHeader {
-    /// Reads one; `None` where the octets are no such header.
+    /// Reads one; `None` if the octets are no such header.
     pub fn read(octets: &[u8]) -> Option<Self> {
         let octets: &[u8; CMA_HEADER_LEN] = octets.get(..CMA_HEADER_LEN)?.try_into().ok()?;
         let address = |at: usize| -> [u8; 16] { core::array::from_fn(|index| octets[at + index]) };
@@ -41,7 +42,7 @@ impl CmaHeader {
         })
     }
 
-    /// Writes it; the lower nibble of the second octet and what is before an IPv4 address are 0.
+    /// Writes it; the lower nibble of the second octet and the octets before an IPv4 address are 0.
     pub fn write(&self) -> [u8; CMA_HEADER_LEN] {
         let mut octets = [0; CMA_HEADER_LEN];
         octets[0] = VERSION;

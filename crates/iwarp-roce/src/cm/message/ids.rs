@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Messages of hardly more than communication ids: RTU, DREQ, DREP.
+//! Messages with little more than communication ids: RTU, DREQ, DREP.
 
 use super::super::field::{Body, Field, block, put_block};
 use super::limits;

@@ -10,7 +10,7 @@ const STATUS: Field = Field::new(9, 8);
 const INFO: usize = 12;
 const REST: usize = 8;
 
-/// Status of an APR: alternate paths are not supported.
+/// Status of an APR: alternate paths are not supported (ROCE-169).
 pub const APR_UNSUPPORTED: u8 = 2;
 
 /// Load alternate path.
@@ -20,7 +20,7 @@ pub struct Lap {
     pub local_comm_id: u32,
     /// The receiver's communication id.
     pub remote_comm_id: u32,
-    /// The path, which nobody here looks at.
+    /// The path, which is not looked at.
     pub rest: [u8; 224],
 }
 

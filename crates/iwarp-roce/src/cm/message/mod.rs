@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! The messages of the connection manager. Offsets count from behind the header (IBA volume 1,
-//! chapter 12, as `ibta_vol1_c12.h` of Linux has them). What has no field here is sent as 0 and not
-//! looked at.
+//! chapter 12, as `ibta_vol1_c12.h` of Linux has them; ROCE-146). Octets without a field here are
+//! sent as 0 and not looked at.
 
 mod cma;
 mod ids;
@@ -31,7 +31,7 @@ use core::net::IpAddr;
 
 pub use iwarp_types::gid;
 
-/// Octets of private data, as the program has them.
+/// Octets of private data that a program may give (ROCE-174).
 pub mod limits {
     /// Behind the CMA header of a REQ.
     pub const REQ: usize = 56;
@@ -67,7 +67,7 @@ macro_rules! messages {
         }
 
         impl Message {
-            /// Reads the message of an attribute; `None` where it has none.
+            /// Reads the message of an attribute; `None` for an unknown one.
             pub(super) fn read(attribute: u16, body: &Body) -> Option<Self> {
                 match attribute {
                     $($attribute => Some(Self::$name($of::read(body))),)*
@@ -117,7 +117,7 @@ messages! {
     Drep(Drep) = 0x16,
     /// Asks for the queue pair of a datagram service.
     SidrReq(SidrReq) = 0x17,
-    /// The answer to that.
+    /// The answer to a SIDR_REQ.
     SidrRep(SidrRep) = 0x18,
     /// Load alternate path.
     Lap(Lap) = 0x19,

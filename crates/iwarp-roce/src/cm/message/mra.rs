@@ -20,7 +20,7 @@ pub struct Mra {
     pub remote_comm_id: u32,
     /// The message that was received.
     pub received: Rejected,
-    /// The time that the answer may take from now on.
+    /// The time that the answer may take from now on (ROCE-163).
     pub service_timeout: TimeCode,
     /// The program's.
     pub private_data: [u8; limits::MRA],

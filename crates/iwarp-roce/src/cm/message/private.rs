@@ -7,8 +7,8 @@ use core::ops::Deref;
 
 use thiserror::Error;
 
-/// Private data: 224 octets at most, fewer in most messages. What comes from a peer fills the
-/// whole field of its message, as no message says how much of it counts.
+/// Private data: 224 octets at most, fewer in most messages. A peer's data fill the whole field of
+/// their message, as no message gives their length.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PrivateData {
     len: u8,
@@ -28,7 +28,7 @@ pub struct TooLong {
 impl PrivateData {
     const MOST: usize = super::limits::RTU;
 
-    /// None.
+    /// No private data.
     pub const EMPTY: Self = Self { len: 0, octets: [0; Self::MOST] };
 
     /// All of a field of a message.

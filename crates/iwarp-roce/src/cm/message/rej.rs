@@ -13,16 +13,16 @@ const REASON: Field = Field::new(10, 16);
 const INFO: usize = 12;
 const PRIVATE_DATA: usize = 84;
 
-/// Which message is refused, or received.
+/// The message that is refused, or received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rejected {
     /// A REQ.
     Req,
     /// A REP.
     Rep,
-    /// Another, or none.
+    /// Another message, or none.
     Other,
-    /// Nothing that has a meaning.
+    /// Without a meaning.
     Reserved,
 }
 
@@ -44,17 +44,17 @@ impl Rejected {
 /// Refusal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rej {
-    /// The sender's communication id; 0 where it has none.
+    /// The sender's communication id; 0 if it has none.
     pub local_comm_id: u32,
-    /// The receiver's communication id; 0 where the sender does not know it.
+    /// The receiver's communication id; 0 if the sender does not know it.
     pub remote_comm_id: u32,
-    /// Which message is refused.
+    /// The message that is refused.
     pub rejected: Rejected,
     /// Octets of `info` that count; 7 bits.
     pub info_len: u8,
-    /// Why.
+    /// The reason.
     pub reason: RejectReason,
-    /// More about it, by reason: the GUID of a sender that gave up waiting.
+    /// More about the reason: the GUID of a sender that gave up waiting.
     pub info: [u8; 72],
     /// The program's.
     pub private_data: [u8; limits::REJ],

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! REP: the request is accepted.
+//! REP: the request is accepted (ROCE-155).
 
 use super::super::field::{Body, Field, block, put_block};
 use super::super::time::TimeCode;
@@ -12,7 +12,7 @@ const LOCAL_QKEY: Field = Field::new(8, 32);
 const LOCAL_QPN: Field = Field::new(12, 24);
 const LOCAL_EECN: Field = Field::new(16, 24);
 const STARTING_PSN: Field = Field::new(20, 24);
-/// From the most significant octet on.
+/// Most significant octet first.
 const VENDOR_ID: [Field; 3] = [Field::new(15, 8), Field::new(19, 8), Field::new(23, 8)];
 const RESPONDER_RESOURCES: Field = Field::new(24, 8);
 const INITIATOR_DEPTH: Field = Field::new(25, 8);
@@ -35,11 +35,11 @@ pub struct Rep {
     pub local_qkey: u32,
     /// The sender's queue pair; 24 bits.
     pub local_qpn: u32,
-    /// Whose options the modifier of the datagram has; 24 bits.
+    /// The vendor of the options in the datagram's modifier; 24 bits.
     pub vendor_id: u32,
     /// End-to-end context of reliable datagrams; 24 bits.
     pub local_eecn: u32,
-    /// PSN that the receiver of this message starts with.
+    /// PSN that the receiver of this message starts with (ROCE-147).
     pub starting_psn: Psn,
     /// Reads and Atomics of the receiver's that the sender serves at a time.
     pub responder_resources: u8,
@@ -47,13 +47,14 @@ pub struct Rep {
     pub initiator_depth: u8,
     /// The time that the sender takes to acknowledge.
     pub target_ack_delay: TimeCode,
-    /// Whether the alternate path was accepted; 2 bits.
+    /// Outcome of the alternate path; 2 bits.
     pub failover_accepted: u8,
-    /// Whether the sender gives credits.
+    /// Set if the sender gives credits.
     pub flow_control: bool,
-    /// Times that the receiver of this message sends again after an RNR NAK; 7 is without end.
+    /// Times that the receiver of this message sends again after an RNR NAK (ROCE-164); 7 is
+    /// without end.
     pub rnr_retry: u8,
-    /// The sender's queue pair has a shared receive queue.
+    /// Set if the sender's queue pair has a shared receive queue.
     pub srq: bool,
     /// GUID of the sender's device.
     pub local_ca_guid: u64,

@@ -35,7 +35,7 @@ const PRIMARY: usize = 52;
 const ALTERNATE: usize = 96;
 const PRIVATE_DATA: usize = 140;
 
-// Of a path, from its own start.
+// Fields of a path, from its own start.
 const LOCAL_LID: Field = Field::new(0, 16);
 const REMOTE_LID: Field = Field::new(2, 16);
 const LOCAL_GID: usize = 4;
@@ -58,7 +58,7 @@ pub enum TransportType {
     Uc,
     /// Reliable datagram.
     Rd,
-    /// The type that the extended transport type says.
+    /// The type given by the extended transport type.
     Extended,
 }
 
@@ -73,7 +73,7 @@ impl TransportType {
     }
 }
 
-/// A path, as a REQ describes it. "Local" is the end that sends the REQ.
+/// A path in a REQ. "Local" is the end that sends the REQ.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct PathRecord {
     /// Local identifier of InfiniBand; 0xFFFF beyond its subnets.
@@ -143,7 +143,7 @@ impl PathRecord {
 pub struct Req {
     /// The sender's communication id.
     pub local_comm_id: u32,
-    /// Whose options the modifier of the datagram has; 24 bits.
+    /// The vendor of the options in the datagram's modifier; 24 bits.
     pub vendor_id: u32,
     /// The service that is asked for.
     pub service_id: ServiceId,
@@ -165,13 +165,13 @@ pub struct Req {
     pub remote_response_timeout: TimeCode,
     /// Type of the queue pairs.
     pub transport: TransportType,
-    /// Whether the sender gives credits.
+    /// Set if the sender gives credits.
     pub flow_control: bool,
-    /// PSN that the receiver of this message starts with.
+    /// PSN that the receiver of this message starts with (ROCE-147).
     pub starting_psn: Psn,
     /// The time that the sender takes to answer.
     pub local_response_timeout: TimeCode,
-    /// Times that the receiver sends a request again for want of an answer; 3 bits.
+    /// Times that the receiver sends a request again for want of an answer (ROCE-164); 3 bits.
     pub retry_count: u8,
     /// Partition key.
     pub pkey: Pkey,
@@ -185,20 +185,20 @@ pub struct Req {
     pub max_cm_retries: u8,
     /// The sender's queue pair has a shared receive queue.
     pub srq: bool,
-    /// Type of the queue pairs where `transport` says so; 3 bits, XRC is 1.
+    /// Type of the queue pairs if `transport` is `Extended`; 3 bits, XRC is 1.
     pub extended_transport: u8,
     /// The path.
     pub primary: PathRecord,
-    /// Another path; all 0 where there is none.
+    /// Another path; all 0 if there is none.
     pub alternate: PathRecord,
-    /// The program's, with the CMA header ahead of it.
+    /// The program's, behind the CMA header (ROCE-150).
     pub private_data: [u8; limits::RAW_REQ],
 }
 
 impl Req {
     pub(super) fn read(body: &Body) -> Self {
         let mut primary = PathRecord::read(body, PRIMARY);
-        // That bit is reserved here.
+        // That bit is reserved in the primary path.
         primary.sap_supported = false;
         Self {
             local_comm_id: LOCAL_COMM_ID.get_u32(body),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! SIDR_REQ and SIDR_REP: which queue pair a datagram service has.
+//! SIDR_REQ and SIDR_REP: the queue pair of a datagram service (ROCE-170).
 
 use super::super::field::{Body, Field, block, put_block};
 use super::super::service::ServiceId;
@@ -22,20 +22,20 @@ const REP_PRIVATE_DATA: usize = 96;
 /// Asks for the queue pair of a datagram service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SidrReq {
-    /// Told by the answer again.
+    /// Repeated in the answer.
     pub request_id: u32,
     /// Partition key.
     pub pkey: Pkey,
     /// The service.
     pub service_id: ServiceId,
-    /// The program's, with the CMA header ahead of it.
+    /// The program's, behind the CMA header (ROCE-171).
     pub private_data: [u8; limits::RAW_SIDR_REQ],
 }
 
 /// The outcome of a SIDR_REQ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SidrStatus {
-    /// There it is.
+    /// The service exists.
     Valid,
     /// No such service.
     NoService,
@@ -82,7 +82,7 @@ impl SidrStatus {
 /// The answer to a SIDR_REQ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SidrRep {
-    /// Of the request.
+    /// Request id of the SIDR_REQ.
     pub request_id: u32,
     /// The outcome.
     pub status: SidrStatus,
@@ -94,7 +94,7 @@ pub struct SidrRep {
     pub service_id: ServiceId,
     /// Q_Key of its queue pair.
     pub qkey: u32,
-    /// More about it.
+    /// More about the outcome.
     pub info: [u8; 72],
     /// The program's.
     pub private_data: [u8; limits::SIDR_REP],

@@ -159,7 +159,7 @@ fn the_same_is_sent_again_once() {
     assert_eq!(psns(&bench.sent()), [own(1), own(2), own(3)]);
     bench.nak(1, NakCode::SequenceError);
     assert_eq!(bench.sent(), []);
-    // Once more unasked; what says the same then may be as old.
+    // Once more unasked; an equal NAK then may be as old.
     bench.wait_for_timeout();
     assert_eq!(bench.sent().len(), 3);
     bench.nak(1, NakCode::SequenceError);
@@ -171,8 +171,8 @@ fn the_same_is_sent_again_once() {
     assert_eq!(bench.sent().len(), 3);
 }
 
-/// The responder asks for a packet once, and not again before it has come. Where that one
-/// is lost again only this side's timer helps, and it need not wait for the whole timeout.
+/// The responder asks for a packet once, and not again before it has come. If that packet is lost
+/// again, only this side's timer helps, and it need not wait for the whole timeout.
 ///
 /// Covers: ROCE-062, ROCE-064
 #[test]
@@ -281,7 +281,7 @@ fn an_rnr_nak_holds_everything_up_for_its_time() {
         let mut bench = sends(3);
         bench.answer(1, Syndrome::RnrNak(RnrTimer::new(code)));
         assert_eq!(bench.ended(), [(0, OK)]);
-        // Others of the same, and what is posted meanwhile.
+        // Duplicates of it, and a request posted meanwhile, change nothing.
         for _ in 0..5 {
             bench.answer(1, Syndrome::RnrNak(RnrTimer::new(code)));
         }
@@ -355,7 +355,7 @@ fn a_refusal_ends_its_request_and_the_queue_pair() {
     }
 }
 
-/// The answer to a Read is lost, and what comes behind is refused: nobody answers the Read now.
+/// The answer to a Read is lost, and a later request is refused: the Read gets no answer now.
 #[test]
 fn a_read_ahead_of_a_refusal_fails() {
     let mut bench = Bench::new();

@@ -137,7 +137,7 @@ fn only_so_many_reads_are_under_way() {
     assert_eq!(bench.sent().len(), 2);
     bench.take(own(0), response(Position::Only), &[0; 10]);
     assert_eq!(bench.sent().len(), 1);
-    // Those that are asked for again count once.
+    // Reads asked for again count once.
     bench.nak(1, NakCode::SequenceError);
     assert_eq!(bench.sent().iter().map(|sent| sent.psn).collect::<Vec<_>>(), [own(1), own(2)]);
     for number in 1..4 {
@@ -307,7 +307,7 @@ fn the_window_bounds_what_is_under_way() {
     let weight: usize = first.iter().map(|sent| sent.payload.len() + 512).sum();
     assert!((32 << 10..=64 << 10).contains(&weight), "{weight}");
     assert!(first.iter().filter(|sent| sent.ack_req).count() >= 3);
-    // Nothing more goes out that no acknowledgement is asked for.
+    // The last packet that goes out asks for an acknowledgement.
     assert!(first.last().unwrap().ack_req);
     let asks = first.iter().position(|sent| sent.ack_req).unwrap() as u32;
     bench.answer(asks, Syndrome::ACK);

@@ -70,7 +70,7 @@ fn messages_are_received_and_acknowledged() {
     let sent = bench.sent();
     assert_eq!((sent.len(), sent[0].psn, sent[0].message), (1, peer(3), ack(2)));
     assert_eq!(bench.rc.arrivals(), 2);
-    // Nobody asks: nothing is said.
+    // Without AckReq there is no acknowledgement.
     bench.take(peer(4), write(true, reth(0, 1)), &[1]);
     assert_eq!(bench.sent(), []);
 }
@@ -498,7 +498,8 @@ fn a_send_invalidates_before_it_completes() {
     bench.take(peer(0), message(REMOTE), &[1]);
     assert_eq!(bench.received()[0].status, WcStatus::RemoteInvalidRequest);
     assert_eq!(bench.rc.state(), QpState::Err);
-    // IBA vol. 1, 9.9.6.3, class J: no NAK. What came before is acknowledged, as it was asked.
+    // IBA vol. 1, 9.9.6.3, class J: no NAK. Earlier requests are acknowledged, if they asked for
+    // it.
     assert_eq!(bench.sent(), []);
 }
 

@@ -29,7 +29,7 @@ fn packets_of_others_are_dropped_without_a_word() {
     ];
     for (header, source, destination) in strange {
         let path = Path::new(AddressVector::new(source, destination), 0xc000);
-        // Whatever it says.
+        // No matter which PSN it has.
         for psn in [peer(0), peer(1), peer(0).previous()] {
             let header = Header { bth: Bth { psn, ..header.bth }, ..header };
             bench.take_from(header, &[], &path);
@@ -205,7 +205,7 @@ fn receives_of_a_shared_queue_are_in_its_domain() {
     }
 }
 
-/// A peer whose last acknowledgement is lost would repeat its request to nobody.
+/// A peer that misses the last acknowledgement would repeat its request in vain.
 #[test]
 fn the_last_acknowledgement_is_repeated() {
     let mut bench = Bench::new();
@@ -216,7 +216,7 @@ fn the_last_acknowledgement_is_repeated() {
     let said: Vec<_> = bench.sent().iter().map(|sent| sent.message).collect();
     assert_eq!(said, [ack(1); 3]);
     assert!(matches!(bench.rc.disposition(), Disposition::Finish));
-    // One to which nothing came has nothing to say.
+    // A queue pair without requests sends none.
     let mut bench = Bench::new();
     bench.rc.disconnect();
     assert_eq!(bench.sent().len(), 0);

@@ -14,10 +14,10 @@ const ONE: u32 = 1 << 31;
 static NEAR: [u32; 256] = powers(inverse_of_octets(1));
 static FAR: [u32; 256] = powers(inverse_of_octets(256));
 
-/// The value of `register` so many octets of zeros before; at most 65,535.
+/// The value of `register` so many octets of zeros earlier; at most 65,535 octets.
 pub(super) fn back(register: u32, octets: usize) -> u32 {
     let [.., far, near] = octets.to_be_bytes();
-    // The first factor is 1, and no work, for short packets.
+    // For short packets the first factor is 1, and costs nothing.
     times(FAR[usize::from(far)], times(register, NEAR[usize::from(near)]))
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Which identifications the peers' IPv4 packets have had, and so which are credible.
+//! The identifications of the peers' IPv4 packets so far, and so the credible ones.
 
 use alloc::boxed::Box;
 use alloc::collections::TryReserveError;
@@ -18,31 +18,31 @@ pub(super) enum Form {
     Zero,
     /// The kernel numbers the packets that it cuts from one send: 25 bits.
     Small,
-    /// A counter, which others may use as well: 20 bits, and fewer after a pause.
+    /// A counter, which may serve other packets as well: 20 bits, and fewer after a pause.
     Near,
     /// Anything: 16 bits, 15 where packets may be fragmented.
     Any,
 }
 
-/// The memory of the identifications of peers: a fixed number of pairs of addresses, of
-/// which those not heard of for the longest are forgotten first.
+/// The memory of the identifications of peers: a fixed number of pairs of addresses, the least
+/// recently used forgotten first.
 ///
-/// A peer of whom nothing is known may have any. Once all packets of a run had a narrower form, no
-/// wider one is accepted, until two packets agree on a new place of the counter: the host may
-/// have been restarted, or several of its queues may count for themselves. Each time that happens
-/// the next run must be twice as long.
+/// An unknown peer may have any identification. Once all packets of a run had a narrower form, no
+/// wider one is accepted (ROCE-030), until two packets agree on a new place of the counter: the
+/// host may have been restarted, or several of its queues may count for themselves. Each time that
+/// happens the next run must be twice as long.
 #[derive(Debug)]
 pub struct IdMemory {
     sets: Box<[[Peer; WAYS]]>,
-    /// Packets so far, by which the oldest of a set is known.
+    /// Packets so far; the least recently used entry of a set is found by it.
     turn: u64,
 }
 
 /// Places for one value of the hash.
 const WAYS: usize = 4;
-/// The number of steps that a counter may be ahead of the last packet accepted.
+/// Steps that a counter may be ahead of the last packet accepted (ROCE-029).
 const AHEAD: u16 = 4096;
-/// The number of steps that a packet may be behind which others have overtaken.
+/// Steps that an overtaken packet may be behind.
 const BEHIND: u16 = 256;
 /// Packets that the kernel cuts from one send at most.
 const SMALL: u16 = 128;
@@ -55,7 +55,7 @@ pub(super) type Pair = (u32, u32);
 #[derive(Clone, Copy, Debug)]
 struct Peer {
     pair: Pair,
-    /// The turn of its last packet; 0 where there is no peer.
+    /// The turn of its last packet; 0 if there is no peer.
     used: u64,
     /// The last value of the counter, and its time.
     last: Option<(Identification, Time)>,
@@ -89,7 +89,7 @@ impl IdMemory {
     ///
     /// # Errors
     ///
-    /// Where the host has none for it.
+    /// If there is no memory for it.
     pub fn new(peers: usize) -> Result<Self, TryReserveError> {
         let count = peers.div_ceil(WAYS).next_power_of_two();
         let mut sets = Vec::new();
@@ -98,7 +98,7 @@ impl IdMemory {
         Ok(Self { sets: sets.into_boxed_slice(), turn: 0 })
     }
 
-    /// Whether a packet between these two may have this identification; if so, it is remembered.
+    /// True if a packet between these two may have this identification, which is then remembered.
     pub(super) fn admit(&mut self, pair: Pair, id: Identification, now: Time) -> bool {
         let peer = self.peer(pair);
         let mut form = peer.form(id, now);
@@ -133,7 +133,7 @@ impl IdMemory {
         self.peer(pair).admitted
     }
 
-    /// The memory of a pair: empty, where it is new.
+    /// The memory of a pair; empty if it is new.
     fn peer(&mut self, pair: Pair) -> &mut Peer {
         self.turn += 1;
         let (source, destination) = pair;
@@ -170,7 +170,7 @@ impl Peer {
         }
     }
 
-    /// Accepts a wider form, for longer than the narrower one has taken to be believed.
+    /// Accepts a wider form, for a run twice as long as the last.
     fn widen(&mut self, form: Form) {
         self.admitted = form;
         self.run = self.run.saturating_mul(2);
@@ -181,7 +181,7 @@ impl Peer {
         (self.left, self.seen) = (self.run, Form::Zero);
     }
 
-    /// Moves the counter, but never back to what others have overtaken.
+    /// Moves the counter, but not back for an overtaken packet.
     fn advance(&mut self, id: Identification, now: Time) {
         let overtaken = self.last.is_some_and(|(last, _)| {
             last.may_fragment == id.may_fragment
@@ -193,7 +193,7 @@ impl Peer {
     }
 }
 
-/// Whether a counter that stood at `last` may be at `id` after so many milliseconds: Linux adds up
+/// True if a counter that stood at `last` may be at `id` after so many milliseconds: Linux adds up
 /// to one for each of them.
 fn near(last: Identification, id: Identification, pause: u128) -> bool {
     let ahead = u128::from(id.number.wrapping_sub(last.number));

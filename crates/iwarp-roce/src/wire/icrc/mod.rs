@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The invariant CRC (ICRC): a CRC-32 over what no router changes.
+//! The invariant CRC (ICRC): a CRC-32 over the fields that no router changes (ROCE-021).
 //!
-//! It covers the identification of an IPv4 packet and the flag that forbids fragments, which a
-//! program that receives through a socket does not see. So [`verify`] finds out which
-//! identification would make the ICRC right, and [`IdMemory`] says whether that one is credible.
+//! It covers the identification of an IPv4 packet and the flag that forbids fragments (ROCE-022),
+//! which a program that receives through a socket does not see. So [`verify`] finds the
+//! identification that makes the ICRC right, and [`IdMemory`] judges whether it is credible.
+//!
+//! The sockets of this library are never connected and forbid fragmentation, so Linux numbers their
+//! packets 0, or 0, 1, 2 and so on within a train. Arriving packets show no identification, and
+//! [`verify`] solves the ICRC for it.
 
 mod algebra;
 mod memory;
@@ -21,31 +25,31 @@ pub use memory::IdMemory;
 const UDP_LEN: usize = 8;
 const IPV4_LEN: usize = 20;
 const UDP: u8 = 17;
-/// The octets in place of the local route header of InfiniBand.
+/// The octets in place of the local route header of InfiniBand (ROCE-021).
 const NO_LRH: [u8; 8] = [0xff; 8];
 /// The most octets behind the UDP header of an IPv4 packet.
 pub(super) const MAX_LEN: usize = 65_535 - IPV4_LEN - UDP_LEN;
 /// The fewest: a base transport header and an ICRC.
 pub(super) const MIN_LEN: usize = BTH_LEN + ICRC_LEN;
 
-/// The part of an IPv4 header that the ICRC covers and a socket does not tell. IPv6 has nothing of
-/// the kind.
+/// The part of an IPv4 header that the ICRC covers and a socket does not tell. IPv6 has no such
+/// fields.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct Identification {
     /// Identification.
     pub number: u16,
-    /// Routers may cut the packet: the flag DF is not set.
+    /// Set if routers may fragment the packet: the flag DF is clear.
     pub may_fragment: bool,
 }
 
 impl Identification {
-    /// That of a packet which is not to be cut.
+    /// The identification of a packet that is not to be fragmented.
     pub const fn new(number: u16) -> Self {
         Self { number, may_fragment: false }
     }
 }
 
-/// The ICRC is wrong: the packet is to be dropped without a word.
+/// The ICRC is wrong: the packet is to be dropped without an answer (ROCE-031).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("wrong ICRC")]
 pub struct BadIcrc;
@@ -54,7 +58,7 @@ pub struct BadIcrc;
 ///
 /// # Panics
 ///
-/// Where there are fewer than a BTH has.
+/// If there are fewer octets than a BTH has.
 pub fn of(path: &Path, id: Identification, octets: &[u8]) -> [u8; ICRC_LEN] {
     let mut digest = start(path, id, octets.len() + ICRC_LEN);
     headers(&mut digest, &octets[..BTH_LEN]);
@@ -62,15 +66,16 @@ pub fn of(path: &Path, id: Identification, octets: &[u8]) -> [u8; ICRC_LEN] {
     digest.wire()
 }
 
-/// Verifies the ICRC of a datagram that has come by `path`, and returns what stands before it.
+/// Verifies the ICRC of a datagram that has come by `path` (ROCE-029), and returns the octets
+/// before it.
 ///
-/// Of an IPv4 packet the identification 0 costs nothing; any other is found by some arithmetic,
-/// which does not depend on the packet's length. How many of the ICRC's 32 bits are left then is
-/// [`IdMemory`]'s affair.
+/// For an IPv4 packet the identification 0 costs nothing; any other is found by some arithmetic, in
+/// a time that does not depend on the packet's length. [`IdMemory`] decides how many of the ICRC's
+/// 32 bits then still guard the packet.
 ///
 /// # Errors
 ///
-/// [`BadIcrc`] where no credible identification makes it right.
+/// [`BadIcrc`] if no credible identification makes it right.
 pub fn verify<'a>(
     path: &Path,
     datagram: &'a [u8],
@@ -92,7 +97,8 @@ pub fn verify<'a>(
 }
 
 /// The identification of an IPv4 packet with so many octets from the BTH to the pad, whose ICRC
-/// differs by `difference` from that with the identification 0. `None` where none explains it.
+/// differs by `difference` from that with the identification 0. `None` if no identification
+/// explains it.
 fn solve(difference: u32, octets: usize) -> Option<Identification> {
     if difference == 0 {
         return Some(Identification::default());
@@ -117,8 +123,8 @@ fn addresses(path: &Path) -> (IpAddr, IpAddr) {
     (path.address.source.to_canonical(), path.address.destination.to_canonical())
 }
 
-/// The digest of the masked IP and UDP headers of a packet with so many octets behind its UDP
-/// header, ICRC included.
+/// The digest of the masked IP and UDP headers (ROCE-022, ROCE-023, ROCE-024) of a packet with so
+/// many octets behind its UDP header, ICRC included.
 pub(super) fn start(path: &Path, id: Identification, octets: usize) -> Digest {
     let mut digest = Digest::crc32();
     let udp_len = (UDP_LEN + octets) as u16;
@@ -172,7 +178,8 @@ pub(super) const NUMBERS: usize = 64;
 /// one octet that is not 0, and so many octets behind it.
 static CHANGES: [u32; NUMBERS] = algebra::changes(IPV4_LEN - ID_AT - 2 + UDP_LEN);
 
-/// Feeds the headers of a packet to a digest, the congestion octet of the first, the BTH, masked.
+/// Feeds the headers of a packet to a digest, with the congestion octet of the BTH masked
+/// (ROCE-024).
 pub(super) fn headers(digest: &mut Digest, octets: &[u8]) {
     let (bth, extended) = octets.split_at(BTH_LEN);
     let mut masked = [0; BTH_LEN];

@@ -210,8 +210,8 @@ fn what_is_shorter_than_its_headers_or_longer_than_any_packet_is_refused() {
     assert!(verify(&path(), &longest, at(0), &mut ids).is_ok());
 }
 
-/// Three octets changed at once, in packets of a peer of whom nothing is known: about one in 2^15
-/// passes, the price of an identification that may be any.
+/// Three octets changed at once, in packets of an unknown peer: about one in 2^15 passes, the price
+/// of accepting any identification.
 #[test]
 fn few_corrupted_packets_pass_where_any_identification_may_be() {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;

@@ -152,7 +152,7 @@ fn a_question_is_repeated_and_ends() {
     let kind = scene.event(A).kind;
     assert!(matches!(kind, EventKind::Unreachable(Unreachable::Silent)));
     assert!(scene.ends[A].is_clean());
-    // A program that does not answer is told when nobody waits any more.
+    // A program that does not answer is told when no peer waits any more.
     scene.ends[A].resolve(&resolve(), now).unwrap();
     scene.settle();
     let (b, _) = scene.request();

@@ -29,7 +29,7 @@ fn a_request_with_a_live_queue_pair_ends_the_old_connection() {
     let event = scene.event(B);
     assert_eq!(event.id, old);
     assert!(matches!(event.kind, EventKind::Disconnected { .. }));
-    // A stranger who says the same does no harm.
+    // An equal message from a stranger does no harm.
     let mut scene = Scene::new();
     scene.established();
     scene.ends[A] = Manager::new(settings(A), Seeded(99));
@@ -337,7 +337,7 @@ fn nothing_of_a_connection_is_used_again_in_timewait() {
     scene.ends[A].connect(&connect(), now).unwrap();
 }
 
-/// Whoever has come through timewait before this end may have its queue pair again.
+/// A peer that has come through timewait before this end may use its queue pair again.
 #[test]
 fn a_peer_s_queue_pair_is_free_in_timewait() {
     let mut scene = Scene::new();
@@ -404,7 +404,7 @@ fn a_rej_of_another_connection_is_dropped() {
     }
 }
 
-/// Nobody has the communication id of both a REP and a REQ.
+/// No end has the communication id of both a REP and a REQ.
 #[test]
 fn a_request_with_the_id_of_a_rep_is_dropped() {
     let mut scene = Scene::new();

@@ -50,9 +50,9 @@ struct Known {
     /// The peer's queue pair, and the own one.
     qps: Option<(u32, u32)>,
     established: bool,
-    /// Nothing may be told any more.
+    /// Set if no event may come any more.
     over: bool,
-    /// Ended by the program itself, so that nothing need be told.
+    /// Set if the program itself ended it, so that no event need come.
     given_up: bool,
 }
 
@@ -346,7 +346,7 @@ proptest! {
     }
 }
 
-/// Nothing gets through: everything ends all the same.
+/// No message gets through, and still everything ends.
 #[test]
 fn without_a_network_everything_ends() {
     let weather = Weather { loss: 100, duplicates: 0, delay: 1, thought: 100, asleep: 0 };
@@ -354,10 +354,9 @@ fn without_a_network_everything_ends() {
 }
 
 /// Three messages cannot make two ends sure of each other where any may be lost. A program that takes
-/// longer to say that it is ready than the peer repeats its REP (18 s) may be the only one that
-/// believes in its connection: where the REJ of the peer that gave up was lost, and either its own RTU or
-/// the REJ that answers that. Whatever it does next ends it: its packets have no answer, and its DREQ
-/// has one.
+/// longer to say that it is ready than the peer repeats its REP (18 s) may be the only one that believes in
+/// its connection: where the REJ of the peer that gave up was lost, and either its own RTU or the REJ that
+/// answers that. Any next step ends it: its packets have no answer, and its DREQ has one.
 #[test]
 fn what_one_end_alone_believes_in_ends_with_it() {
     let weather = Weather { loss: 19, duplicates: 26, delay: 14_417, thought: 26_042, asleep: 10 };

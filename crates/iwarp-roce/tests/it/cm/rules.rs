@@ -189,7 +189,7 @@ fn few_requests_wait_for_a_listener() {
         scene.give(B, &req);
     }
     assert_eq!(scene.lose(B).len(), 100 - 16);
-    // Those of another peer wait nevertheless.
+    // Requests of another peer wait nevertheless.
     let mut path = way(A);
     path.address.source = [192, 0, 2, 1].into();
     let Message::Req(message) = &mut req.message else { panic!() };

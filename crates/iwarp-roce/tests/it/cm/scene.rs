@@ -142,7 +142,7 @@ impl Scene {
         self.now = until;
     }
 
-    /// Lets so much time pass that whatever ends by itself has ended, and loses all that is sent.
+    /// Lets time pass until everything that ends by itself has ended, and loses all datagrams.
     pub(crate) fn pass_all(&mut self) {
         for _ in 0..100_000 {
             let Some(due) = self.ends.iter().filter_map(Manager::next_timeout).min() else {

@@ -4,7 +4,7 @@
 //! and delayed as a seed has it. The tester has an encoder and a decoder of its own, so this is a second
 //! hostile peer beside [`iwarp_sim::hostile`], and one whose cases say which requirement they are about.
 
-// An order has the same meaning wherever our stack carries it out.
+// Orders, with their meaning wherever our stack carries them out.
 #[path = "../../../../iwarp-cli/src/conform/orders.rs"]
 mod orders;
 mod target;
@@ -62,7 +62,7 @@ fn settings(seed: u64) -> Settings {
     }
 }
 
-/// Whether a case is for the simulated program. There is but one connection in this world, so no crowd; and
+/// True if a case is for the simulated program. There is but one connection in this world, so no crowd; and
 /// the core has no versions of the RDMA Consortium, so that those cases would see nothing.
 fn fits(case: &Case) -> bool {
     let crowds = case.steps.iter().any(|step| matches!(step.action, Action::Crowd(_)));

@@ -385,7 +385,7 @@ impl Target {
                     self.say(core, DONE);
                 }
             }
-            // Nothing was sent, and the connection lives.
+            // No message was sent, and the connection lives.
             WcStatus::RemoteInvalidRequest => {
                 self.ordered = 0;
                 self.say(core, &[CANNOT, b"not sent to such a peer"].concat());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The connection between the tester and the program: pieces that take their time, by a clock that stands
-//! still while anybody works.
+//! The connection between the tester and the program: pieces that take their time, by a clock that
+//! stands still while either end works.
 
 use std::collections::VecDeque;
 use std::io;
@@ -112,7 +112,7 @@ impl World {
             let way = if to_target { &mut self.to_target } else { &mut self.to_tester };
             for piece in pieces {
                 if way.ended {
-                    // Nothing comes behind a FIN or a reset.
+                    // No octets come behind a FIN or a reset.
                     break;
                 }
                 let delay = self.choices.below(self.weather.delay.as_micros() as u64 + 1);
@@ -166,7 +166,7 @@ impl World {
         loop {
             let came = self.to_tester.flying.front().map(|(at, _)| (*at).max(self.now));
             let first = self.next();
-            // Bytes that come at the same moment come after what the program does then.
+            // Bytes due at the moment of a program's step come after that step.
             let reads = came.is_some_and(|came| first.is_none_or(|first| came < first));
             if let Some(at) = came.filter(|at| reads && *at <= until) {
                 self.now = at;

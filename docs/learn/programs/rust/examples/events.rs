@@ -69,7 +69,7 @@ fn client(device: &Device, addr: SocketAddr) -> Result<(), Failure> {
     let params = ConnectParams::default();
     let connection = cm::connect(device, addr, &qp, &params, Duration::from_secs(5))?;
     qp.post_send(&SendRequest::send(0, WORD))?;
-    // How often is another number each time: it goes where no test looks.
+    // The count differs in each run: it goes to stderr, where no test looks.
     eprintln!("looked {} times", by_polling(&received));
     println!("the first answer is found by polling");
     qp.post_send(&SendRequest::send(0, WORD))?;

@@ -10,7 +10,7 @@ fn main() -> Result<(), Failure> {
     let pd = device.alloc_pd();
     let board = Arc::new(Buffer::try_new(4096)?);
 
-    // The same bytes twice: once for everybody, once for this program alone.
+    // The bytes twice: once for all peers, once for this program alone.
     let open = pd.register(Arc::clone(&board), Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
     let shut = pd.register(Arc::clone(&board), Access::LOCAL_WRITE)?;
     println!("registered {} bytes, and again {} bytes", open.len(), shut.len());
@@ -22,7 +22,7 @@ fn main() -> Result<(), Failure> {
     board.read_at(0, &mut bytes);
     println!("the program writes and reads it {}", str::from_utf8(&bytes)?);
 
-    // What peers may write, this end must be allowed to write.
+    // Remote write permission requires local write permission.
     let bad = pd.register(board, Access::REMOTE_WRITE);
     let outcome = if bad.is_ok() { "registered" } else { "refused" };
     println!("for peers to write, but not for us: {outcome}");

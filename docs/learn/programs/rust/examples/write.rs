@@ -37,7 +37,7 @@ fn client(pd: &ProtectionDomain, addr: SocketAddr) -> Result<(), Failure> {
     let board = RemoteGrant::from_octets(grant.wait()?.block[..].try_into()?);
     println!("client: may write {} bytes", board.len());
 
-    // Where and by which right: both are in the grant.
+    // The grant holds both the address and the key.
     let mut news = Block::new(pd, 13)?;
     news.copy_from_slice(b"Hello, board!");
     session.write(news, &board, 0).wait()?;

@@ -1,4 +1,4 @@
-//! What all programs of the book share: two ends that find each other. See chapter 7.
+//! The common part of all programs of the book: two ends that find each other. See chapter 7.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -10,14 +10,14 @@ use iwarp::session::{Block, Config, Exposed, GRANT_LEN, Listener, Pending, Recei
 use iwarp::session::{Request, Session};
 use iwarp::{Device, Options, Personality, ProtectionDomain, cm};
 
-/// Whatever ends a program early.
+/// The error that ends a program early.
 pub type Failure = Box<dyn Error + Send + Sync>;
 
 /// Opens the device that other programs see under `iwarp run`: one like a RoCE card.
 ///
 /// # Errors
 ///
-/// Those of a variable that makes no sense, and of a system without descriptors.
+/// If a variable makes no sense, or the system lacks descriptors.
 pub fn open_device() -> Result<Device, Failure> {
     Ok(Device::open_with(Options::new().personality(Personality::Roce))?)
 }
@@ -26,7 +26,7 @@ pub fn open_device() -> Result<Device, Failure> {
 ///
 /// # Errors
 ///
-/// Those of opening the device and of listening.
+/// If opening the device or listening fails.
 pub fn learn(
     server: fn(&Listener) -> Result<(), Failure>,
     client: fn(&ProtectionDomain, SocketAddr) -> Result<(), Failure>,
@@ -39,11 +39,11 @@ pub fn learn(
     Ok(())
 }
 
-/// The same for programs that use the verbs themselves.
+/// As [`learn`], for programs that use the verbs themselves.
 ///
 /// # Errors
 ///
-/// Those of opening the device and of listening.
+/// If opening the device or listening fails.
 pub fn learn_verbs(
     server: fn(&Device, &cm::Listener) -> Result<(), Failure>,
     client: fn(&Device, SocketAddr) -> Result<(), Failure>,
@@ -79,8 +79,8 @@ pub fn run(
 
 static LATER: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Prints a line when both ends are done: else two ends that are busy at the same time would mix
-/// their lines, each time in another way.
+/// Prints a line when both ends are done: else two ends that are busy at once would mix their
+/// lines, each time in another way.
 pub fn print_later(line: String) {
     LATER.lock().unwrap_or_else(PoisonError::into_inner).push(line);
 }
@@ -90,7 +90,7 @@ pub fn print_later(line: String) {
 ///
 /// # Errors
 ///
-/// Those of connecting and sending.
+/// If connecting or sending fails.
 pub fn accept_and_grant(
     request: Request,
     memory: &Exposed,
@@ -106,7 +106,7 @@ pub fn accept_and_grant(
 ///
 /// # Errors
 ///
-/// Those of connecting and receiving.
+/// If connecting or receiving fails.
 pub fn connect_for_grant(
     pd: &ProtectionDomain,
     addr: SocketAddr,
