@@ -32,7 +32,7 @@ const COVERAGE: &[&str] = &[
 pub(crate) struct Args {
     /// Targets (all of fuzz/fuzz_targets when none is named)
     targets: Vec<String>,
-    /// How long each of them runs
+    /// Seconds that each of them runs
     #[arg(long, default_value_t = 60)]
     seconds: u64,
     /// Replay this input instead

@@ -79,7 +79,7 @@ fn draw(dice: &mut Dice, number: u64) -> Episode {
         _ => dice.choose(&[Personality::Iwarp, Personality::Roce]),
     };
     let fault = Fault::draw(dice, &traffic);
-    let traffic = if let Fault::Weather(_) = fault { traffic.lighter() } else { traffic };
+    let traffic = if let Fault::DatagramFaults(_) = fault { traffic.lighter() } else { traffic };
     // Some strike while the connection is being made, the others before all is done.
     let most = if dice.of_a_hundred(25) { 100 } else { traffic.lasts_ms() };
     let after = match fault {

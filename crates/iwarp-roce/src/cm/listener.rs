@@ -8,8 +8,8 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use iwarp_types::Source;
 
 use super::call::{CallError, Listen};
-use super::crowd::Crowd;
 use super::event::ListenerId;
+use super::pending::PendingBySource;
 use super::service::ServiceId;
 use crate::wire::Transport;
 
@@ -19,7 +19,7 @@ pub(super) struct Listener {
     pub(super) id: ListenerId,
     pub(super) transport: Transport,
     pub(super) header: bool,
-    crowd: Crowd,
+    pending: PendingBySource,
 }
 
 /// A place of a request that waits for the program's answer, or the peer's RTU.
@@ -57,9 +57,9 @@ impl Listeners {
         }
         self.last = self.last.wrapping_add(1);
         let id = ListenerId(self.last);
-        let crowd = Crowd::new(listen.backlog);
+        let pending = PendingBySource::new(listen.backlog);
         let Listen { transport, header, .. } = *listen;
-        self.all.insert(key, Listener { id, transport, header, crowd });
+        self.all.insert(key, Listener { id, transport, header, pending });
         Ok(id)
     }
 
@@ -103,7 +103,7 @@ impl Listeners {
         let listener = self.all.get_mut(&key)?;
         let source = Source::of(source);
         let place = Place { listener: listener.id, key, source };
-        listener.crowd.enter(source).then_some(place)
+        listener.pending.enter(source).then_some(place)
     }
 
     /// Gives the place back, if its listener is still there.
@@ -111,12 +111,12 @@ impl Listeners {
         if let Some(listener) = self.all.get_mut(&place.key)
             && listener.id == place.listener
         {
-            listener.crowd.leave(place.source);
+            listener.pending.leave(place.source);
         }
     }
 
     pub(super) fn nobody_waits(&self) -> bool {
-        self.all.values().all(|listener| listener.crowd.is_empty())
+        self.all.values().all(|listener| listener.pending.is_empty())
     }
 }
 

@@ -31,7 +31,7 @@
 //!   field, mad, message               encoding of the messages
 //!   time, reason, service, own_kind   meaning of their fields
 //!   call, event, settings             the interface to a program
-//!   crowd, listener                   places of requests that wait for a program's answer
+//!   pending, listener                   places of requests that wait for a program's answer
 //!   connection, sidr, table           state of each connection and SIDR request
 //!   manager                           actions on messages, calls and time
 //!   addressee                         the process that a datagram is for, among several
@@ -41,7 +41,6 @@
 mod addressee;
 mod call;
 mod connection;
-mod crowd;
 mod event;
 mod field;
 mod listener;
@@ -50,6 +49,7 @@ mod manager;
 pub mod message;
 mod multicast;
 mod own_kind;
+mod pending;
 mod reason;
 mod service;
 mod settings;

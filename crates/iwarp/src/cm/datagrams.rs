@@ -24,13 +24,13 @@ use crate::engine::timers::Alarm;
 use crate::wire::roce::manager::{Communication, ConnectionManager, Party};
 
 /// A question of this end's, until it is answered.
-pub(crate) struct Question {
+pub(crate) struct SidrRequest {
     id: WeakId,
     manager: Arc<ConnectionManager>,
     ends: Ends,
     service: ServiceId,
     private_data: Vec<u8>,
-    knocks: Knocks,
+    retries: Retries,
     slot: Mutex<Slot>,
 }
 
@@ -43,7 +43,7 @@ enum Slot {
     Over,
 }
 
-impl Question {
+impl SidrRequest {
     pub(crate) fn new(
         id: WeakId,
         manager: Arc<ConnectionManager>,
@@ -52,8 +52,8 @@ impl Question {
         private_data: &[u8],
     ) -> Arc<Self> {
         let private_data = private_data.to_vec();
-        let (knocks, slot) = (Knocks::begin(&id), Mutex::new(Slot::Starting(None)));
-        Arc::new(Self { id, manager, ends, service, private_data, knocks, slot })
+        let (retries, slot) = (Retries::begin(&id), Mutex::new(Slot::Starting(None)));
+        Arc::new(Self { id, manager, ends, service, private_data, retries, slot })
     }
 
     /// Asks. The outcome may be reported before this returns.
@@ -96,7 +96,7 @@ impl Question {
                 question.answered(EventKind::Unreachable(error));
             }
         };
-        let Some(alarm) = self.knocks.again(&self.id, Box::new(again)) else { return false };
+        let Some(alarm) = self.retries.again(&self.id, Box::new(again)) else { return false };
         let mut slot = self.slot.lock();
         let before = match &*slot {
             Slot::Over => Slot::Starting(Some(alarm)),
@@ -123,11 +123,11 @@ impl Question {
 
 /// Repeated attempts at a peer where no program listens yet.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Knocks {
+pub(crate) struct Retries {
     began: Time,
 }
 
-impl Knocks {
+impl Retries {
     pub(crate) fn begin(id: &WeakId) -> Self {
         Self { began: id.upgrade().map_or_else(now, |id| id.engine().timers.now()) }
     }
@@ -149,7 +149,7 @@ impl Knocks {
     }
 }
 
-impl Party for Question {
+impl Party for SidrRequest {
     fn happened(self: Arc<Self>, what: News) {
         let kind = match what {
             News::Resolved(resolved) => {

@@ -23,7 +23,7 @@ pub use iwarp_roce::cm::PortSpace;
 use iwarp_types::Time;
 
 use crate::cm::channel::{ChannelCore, Mailbox};
-use crate::cm::datagrams::{Inquiry, Question};
+use crate::cm::datagrams::{Inquiry, SidrRequest};
 use crate::cm::incoming::{Accepting, Listening};
 use crate::cm::meanwhile::Meanwhile;
 pub use exchange::PacketAttributes;
@@ -199,7 +199,7 @@ enum Phase {
         _serving: Serving,
     },
     /// The queue pair of a datagram service is being asked for.
-    Asking(Arc<Question>),
+    Asking(Arc<SidrRequest>),
     /// It is known.
     Found,
     /// A peer asks for the queue pair of the service.

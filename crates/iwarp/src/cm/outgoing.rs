@@ -57,7 +57,7 @@ pub(crate) struct Outgoing {
     /// Held until the Request is sent: no program listens yet, or the transport needs time.
     turn: Mutex<Option<Turn>>,
     /// No program listened at first.
-    knocks: AtomicBool,
+    retries: AtomicBool,
     id: WeakId,
     timer: Mutex<Option<Alarm>>,
     /// The next attempt.
@@ -141,7 +141,7 @@ impl Outgoing {
             cancelled: AtomicBool::new(false),
             attempt: Mutex::new(None),
             turn: Mutex::new(None),
-            knocks: AtomicBool::new(false),
+            retries: AtomicBool::new(false),
             id,
             timer: Mutex::new(None),
             next: Mutex::new(None),
@@ -259,7 +259,7 @@ impl Outgoing {
 
     /// Tries again after a pause, with those that come later behind it.
     fn knock(&self, revision: u8) {
-        self.knocks.store(true, Ordering::Relaxed);
+        self.retries.store(true, Ordering::Relaxed);
         {
             let mut turn = self.turn.lock();
             turn.take_if(|turn| !turn.is_current());
@@ -309,7 +309,7 @@ impl Outgoing {
         if turn.is_none() {
             *turn = self.engine.connect_order.take(self.peer);
         }
-        let opens = !self.knocks.load(Ordering::Relaxed);
+        let opens = !self.retries.load(Ordering::Relaxed);
         let at = self.engine.timers.now().plus(IN_LINE);
         turn.as_ref().filter(|_| opens).map(|turn| turn.open_at(at))
     }

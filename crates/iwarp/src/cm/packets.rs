@@ -15,7 +15,7 @@ use iwarp_roce::cm::{
 use iwarp_roce::wire::{Mtu, PORT, Transport};
 use iwarp_types::{QpId, QpState};
 
-use crate::cm::datagrams::{Ends, Knocks};
+use crate::cm::datagrams::{Ends, Retries};
 use crate::cm::id::{IdCore, WeakId};
 use crate::cm::outgoing::nobody_listens;
 use crate::cm::{ConnectParams, EventKind};
@@ -43,7 +43,7 @@ struct Asks {
     /// Of the queue pair.
     number: u32,
     params: ConnectParams,
-    knocks: Knocks,
+    retries: Retries,
     /// Of a peer that has refused a stream, for some time by now.
     in_vain: bool,
 }
@@ -114,8 +114,8 @@ impl Exchange {
         params: &ConnectParams,
         in_vain: bool,
     ) -> Arc<Self> {
-        let (knocks, params) = (Knocks::begin(&id), params.clone());
-        let asks = Asks { manager, ends, service, number, params, knocks, in_vain };
+        let (retries, params) = (Retries::begin(&id), params.clone());
+        let asks = Asks { manager, ends, service, number, params, retries, in_vain };
         Self::new(id, Some(asks), Step::Asked, endpoint)
     }
 
@@ -185,7 +185,7 @@ impl Exchange {
                 exchange.refused(&id, EventKind::Unreachable(error));
             }
         };
-        let Some(alarm) = asks.knocks.again(&self.id, Box::new(again)) else { return false };
+        let Some(alarm) = asks.retries.again(&self.id, Box::new(again)) else { return false };
         let mut state = self.state.lock();
         state.next = Some(alarm);
         let before = state.communication.take();
@@ -440,7 +440,7 @@ impl Exchange {
                 _ => false,
             }
         {
-            nobody_listens(asks.ends.peer, asks.knocks.lasted(&self.id));
+            nobody_listens(asks.ends.peer, asks.retries.lasted(&self.id));
         }
         let endpoint = self.endpoint();
         // At the side that had accepted it was ready to send.

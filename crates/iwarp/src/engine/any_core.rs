@@ -25,7 +25,7 @@ pub(crate) enum AnyCore {
     /// Its bulk work is done beside the lock, by a link's pipelines.
     Iwarp(Qp),
     /// Its bulk work is done under the lock.
-    Other(BoxedCore),
+    Stream(BoxedCore),
     /// RoCE's, over datagrams: its bulk work is done under the lock.
     Datagram(Box<DatagramQp>),
 }
@@ -35,7 +35,7 @@ macro_rules! each {
     ($any:expr, $core:ident => $call:expr) => {
         match $any {
             Self::Iwarp($core) => $call,
-            Self::Other($core) => $call,
+            Self::Stream($core) => $call,
             Self::Datagram($core) => $call,
         }
     };
@@ -47,14 +47,14 @@ impl AnyCore {
     pub(crate) fn iwarp(&mut self) -> &mut Qp {
         match self {
             Self::Iwarp(qp) => qp,
-            Self::Other(_) | Self::Datagram(_) => unreachable!("a link is of its core's kind"),
+            Self::Stream(_) | Self::Datagram(_) => unreachable!("a link is of its core's kind"),
         }
     }
 
     /// The one that is not iWARP's, to which a link without pipelines belongs.
-    pub(crate) fn other(&mut self) -> &mut BoxedCore {
+    pub(crate) fn stream(&mut self) -> &mut BoxedCore {
         match self {
-            Self::Other(core) => core,
+            Self::Stream(core) => core,
             Self::Iwarp(_) | Self::Datagram(_) => unreachable!("a link is of its core's kind"),
         }
     }
@@ -63,7 +63,7 @@ impl AnyCore {
     pub(crate) fn qp_type(&self) -> QpType {
         match self {
             Self::Datagram(core) => core.qp_type(),
-            Self::Iwarp(_) | Self::Other(_) => QpType::Rc,
+            Self::Iwarp(_) | Self::Stream(_) => QpType::Rc,
         }
     }
 
@@ -71,7 +71,7 @@ impl AnyCore {
     pub(crate) fn ud(&mut self) -> Option<&mut Ud> {
         match self {
             Self::Datagram(core) => core.ud(),
-            Self::Iwarp(_) | Self::Other(_) => None,
+            Self::Iwarp(_) | Self::Stream(_) => None,
         }
     }
 

@@ -48,7 +48,7 @@ use iwarp_types::{Accessor, PdId, QpId, QpType, Receive, ReceivePool, Time, Work
 
 pub(crate) use self::attach::Adoption;
 pub(crate) use self::exchange::Alternative;
-pub(crate) use self::packets::Ear;
+pub(crate) use self::packets::RoceListener;
 use self::packets::Undecided;
 use self::placing::Placing;
 use self::postponed::Postponed;

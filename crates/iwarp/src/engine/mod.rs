@@ -30,7 +30,7 @@
 //!   clock      the system's time
 //!   turns      workers without threads, for simulators
 //!   tasks      descriptors that are waited for on behalf of others
-//!   vigil      whether a silent peer is still there
+//!   peer_watch  whether a silent peer is still there
 //!   send_memory  what the system may keep for peers that do not read
 //!   live       the connections there are, for the end of the process
 //!   service_ports  ports of datagram services
@@ -91,6 +91,7 @@ pub(crate) mod live;
 pub(crate) mod mover;
 pub(crate) mod numbers;
 pub(crate) mod options;
+pub(crate) mod peer_watch;
 pub(crate) mod policy;
 pub(crate) mod poll_set;
 pub(crate) mod pool;
@@ -107,7 +108,6 @@ pub(crate) mod token;
 pub(crate) mod turns;
 pub(crate) mod users;
 mod variables;
-pub(crate) mod vigil;
 pub(crate) mod wake_fd;
 pub(crate) mod worker;
 

@@ -63,7 +63,7 @@ pub use descriptors::Descriptors;
 pub use faults::Faults;
 pub use iwarp_os::owner::Owner;
 pub use iwarp_os::{IoPart, IoPartMut, Ipv6Listen, Sharing, Spare, Vitals};
-pub use memory::{MemoryDatagrams, MemoryNetwork, Weather};
+pub use memory::{DatagramFaults, MemoryDatagrams, MemoryNetwork};
 pub use record::{Direction, Passed, Recording};
 pub use udp::datagrams;
 pub(crate) use waker::Wake;

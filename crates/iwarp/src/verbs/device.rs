@@ -22,7 +22,7 @@ use crate::port::Platform;
 use crate::verbs::channel::CompletionChannel;
 use crate::verbs::cq::CompletionQueue;
 use crate::verbs::pd::{PdCore, ProtectionDomain};
-use crate::wire::iwarp::rendezvous::{Peer, Rendezvous};
+use crate::wire::iwarp::rendezvous::{Peer, RendezvousListeners};
 use crate::wire::roce::mux::MuxPlace;
 
 /// Limits of the device, under the names of `struct ibv_device_attr`.
@@ -154,7 +154,7 @@ pub(crate) struct DeviceCore {
 /// The state that siblings have in common beside the engine.
 #[derive(Debug)]
 struct Shared {
-    rendezvous: Arc<Rendezvous>,
+    rendezvous: Arc<RendezvousListeners>,
     mux: Arc<MuxPlace>,
     /// The table of each device that programs see.
     tables: Vec<GidTable>,
@@ -260,7 +260,7 @@ impl Device {
             named: engine.options.visible_devices(),
             options: engine.options.clone(),
         });
-        let rendezvous = Rendezvous::new(&engine);
+        let rendezvous = RendezvousListeners::new(&engine);
         let tables = facts.named.iter().map(|_| GidTable::default()).collect();
         let mux = Arc::default();
         let shared = Arc::new(Shared { rendezvous, mux, tables, guid: OnceLock::new() });

@@ -18,7 +18,7 @@ use crate::engine::srq::SrqCore;
 use crate::verbs::mr::{MemoryRegion, MemoryWindow};
 use crate::verbs::qp::{QueuePair, QueuePairAttributes};
 use crate::verbs::srq::SharedReceiveQueue;
-use crate::wire::iwarp::rendezvous::Rendezvous;
+use crate::wire::iwarp::rendezvous::RendezvousListeners;
 use crate::wire::roce::mux::{Mux, MuxPlace};
 
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(crate) struct PdCore {
     pub(crate) id: PdId,
     pub(crate) engine: Arc<Engine>,
     pub(crate) events: Arc<AsyncQueue>,
-    pub(crate) rendezvous: Arc<Rendezvous>,
+    pub(crate) rendezvous: Arc<RendezvousListeners>,
     /// The device's port for datagrams.
     pub(crate) mux: Arc<MuxPlace>,
 }

@@ -33,7 +33,7 @@ use crate::verbs::device::ATTRIBUTES;
 use crate::verbs::pd::{PdCore, ProtectionDomain};
 use crate::verbs::srq::SharedReceiveQueue;
 use crate::wire::iwarp::link::Link;
-use crate::wire::iwarp::rendezvous::{Meeting, Peer, Retry};
+use crate::wire::iwarp::rendezvous::{Peer, Rendezvous, Retry};
 
 /// Silence after which an initiator repeats itself, for peers that overlooked its first frame.
 const NUDGE: Duration = Duration::from_millis(200);
@@ -186,7 +186,7 @@ pub struct QueuePair {
 pub(super) struct Inner {
     pub(super) endpoint: Arc<Endpoint>,
     /// The meeting with its peer, if that can be done without the connection manager.
-    pub(super) meeting: Option<Arc<Meeting>>,
+    pub(super) meeting: Option<Arc<Rendezvous>>,
     pub(super) retry: Mutex<Retry>,
     pub(super) psn: AtomicU32,
     /// The attributes that the program has told for packets, where it may speak RoCE v2.
@@ -288,7 +288,7 @@ impl QueuePair {
             // As an RNIC has it. Reset may always become Init.
             let _ = inner.endpoint.modify(QpState::Init);
         }
-        inner.meeting = Some(Meeting::new(&pd.rendezvous, &inner.endpoint));
+        inner.meeting = Some(Rendezvous::new(&pd.rendezvous, &inner.endpoint));
         inner.psn = AtomicU32::new(getrandom::u32()? & PSN_BITS);
         Ok(Self::of(inner, attributes))
     }
@@ -308,7 +308,8 @@ impl QueuePair {
         let pd = pd.core.check()?;
         iwarp_mem::afford()?;
         let number = pd.engine.numbers.plain()?;
-        let core = |config: Config| AnyCore::Other(core(Accessor { pd: config.pd, qp: config.qp }));
+        let core =
+            |config: Config| AnyCore::Stream(core(Accessor { pd: config.pd, qp: config.qp }));
         let inner = Inner::with_number(pd, number, attributes, core)?;
         inner.endpoint.modify(QpState::Init).map_err(io::Error::other)?;
         Ok(Self::of(inner, attributes))

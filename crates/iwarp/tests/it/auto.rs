@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use iwarp::port::{DatagramPort, DatagramSettings, Outbox, Weather};
+use iwarp::port::{DatagramFaults, DatagramPort, DatagramSettings, Outbox};
 use iwarp::{AsyncEvent, Options, Peer, QpState, WcStatus, Wire};
 use iwarp_roce::probe::is_question;
 use iwarp_roce::wire::{
@@ -42,9 +42,14 @@ fn meet(one: &RoceEnd, other: &RoceEnd, to: QpState) {
     }
 }
 
-/// Weather that TCP knows nothing of.
-fn storm() -> Weather {
-    Weather { lost: 20_000, repeated: 10_000, reordered: 10_000, ..Weather::default() }
+/// DatagramFaults that TCP knows nothing of.
+fn storm() -> DatagramFaults {
+    DatagramFaults {
+        lost: 20_000,
+        repeated: 10_000,
+        reordered: 10_000,
+        ..DatagramFaults::default()
+    }
 }
 
 /// Both ends speak one protocol, for each pair of settings, in either order, and even if datagrams
@@ -54,11 +59,11 @@ fn both_ends_speak_the_same() {
     for (seed, wires) in (0..).zip(ALL.iter().flat_map(|one| ALL.map(|other| [*one, other]))) {
         let Some(expected) = expected(wires) else { continue };
         for late in [None, Some(0), Some(1)] {
-            for weather in [Weather::default(), storm()] {
+            for faults in [DatagramFaults::default(), storm()] {
                 let scene = Scene::new();
                 let _playing = scene.play();
                 let hosts = Hosts::in_scene(seed, &scene);
-                hosts.datagrams.set_weather(weather);
+                hosts.datagrams.set_faults(faults);
                 let ends = ends(&hosts, wires);
                 let first = late.map_or(0, |late| 1 - late);
                 meet(&ends[first], &ends[1 - first], QpState::Rts);
@@ -71,7 +76,7 @@ fn both_ends_speak_the_same() {
                 for end in &ends {
                     assert_eq!(end.qp.wire(), Some(expected), "{wires:?}");
                 }
-                let lost = expected == Wire::Roce && weather.lost > 0;
+                let lost = expected == Wire::Roce && faults.lost > 0;
                 // More than one wait for an acknowledgement.
                 assert!(!lost || scene.clock.now() > Duration::from_millis(150), "{wires:?}");
             }

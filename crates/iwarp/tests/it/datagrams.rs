@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use iwarp::port::{
-    DatagramPort, DatagramSettings, MemoryDatagrams, Outbox, Place, Sent, Weather, datagrams,
+    DatagramFaults, DatagramPort, DatagramSettings, MemoryDatagrams, Outbox, Place, Sent, datagrams,
 };
 use iwarp_roce::wire::{
     Bth, Burst, Deth, Header, ICRC_LEN, Message, Numbering, Packet, Path, Position, Psn, SendTail,
@@ -363,7 +363,7 @@ fn each_port_of_a_group_gets_a_copy() {
 #[test]
 fn a_full_port_keeps_the_rest_in_order() {
     let network = MemoryDatagrams::new(3);
-    network.set_weather(Weather { full: 20_000, ..Weather::default() });
+    network.set_faults(DatagramFaults { full: 20_000, ..DatagramFaults::default() });
     let ip = IpAddr::from([10, 0, 0, 1]);
     let open = || network.host(ip).open(SocketAddr::new(ip, 0), &Default::default()).unwrap();
     let (from, to) = (open(), open());
@@ -395,10 +395,10 @@ fn a_full_port_keeps_the_rest_in_order() {
     has_nothing(&*to);
 }
 
-/// Numbers of packets as they come through the weather of a seed.
-fn through(seed: u64, weather: Weather) -> Vec<u32> {
+/// Numbers of packets as they come through the faults of a seed.
+fn through(seed: u64, faults: DatagramFaults) -> Vec<u32> {
     let network = MemoryDatagrams::new(seed);
-    network.set_weather(weather);
+    network.set_faults(faults);
     let open = |n| {
         let ip = IpAddr::from([10, 0, 0, n]);
         network.host(ip).open(SocketAddr::new(ip, 0), &Default::default()).unwrap()
@@ -417,9 +417,14 @@ fn through(seed: u64, weather: Weather) -> Vec<u32> {
 
 #[test]
 fn the_weather_of_a_seed_is_always_the_same() {
-    let calm = Weather::default();
+    let calm = DatagramFaults::default();
     assert!(through(1, calm).into_iter().eq(0..1000));
-    let rough = Weather { lost: 6_000, repeated: 6_000, reordered: 6_000, ..Weather::default() };
+    let rough = DatagramFaults {
+        lost: 6_000,
+        repeated: 6_000,
+        reordered: 6_000,
+        ..DatagramFaults::default()
+    };
     let numbers = through(1, rough);
     assert_eq!(numbers, through(1, rough));
     assert_ne!(numbers, through(2, rough));
@@ -428,10 +433,10 @@ fn the_weather_of_a_seed_is_always_the_same() {
     assert!(numbers.len() > different.len() + 50, "none twice");
     assert!(numbers.windows(2).filter(|two| two[0] > two[1]).count() > 50, "all in order");
     // A buffer holds what it holds.
-    assert_eq!(through(1, Weather { buffer: 290, ..calm }).len(), 10);
+    assert_eq!(through(1, DatagramFaults { buffer: 290, ..calm }).len(), 10);
     // A damaged packet is so by one bit.
     let network = MemoryDatagrams::new(1);
-    network.set_weather(Weather { damaged: u16::MAX, ..calm });
+    network.set_faults(DatagramFaults { damaged: u16::MAX, ..calm });
     let port = network.host(V4).open(SocketAddr::new(V4, 0), &Default::default()).unwrap();
     let mut burst = Burst::new(Numbering::Counted, 1 << 20);
     push(&mut burst, &way(&*port, port.local_addr()), 1, &[0; 50]);
@@ -441,7 +446,7 @@ fn the_weather_of_a_seed_is_always_the_same() {
     let bits: u32 = sent.iter().zip(got).map(|(one, other)| (one ^ other).count_ones()).sum();
     assert_eq!(bits, 1);
     // A packet that is too long is told.
-    network.set_weather(Weather { mtu: 100, ..calm });
+    network.set_faults(DatagramFaults { mtu: 100, ..calm });
     let mut place = Place::default();
     let path = way(&*port, port.local_addr());
     assert_eq!(port.send(&burst, &mut place).unwrap(), Sent::TooLong(path));

@@ -6,7 +6,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
-use iwarp::port::{Clock, DatagramNetwork, MemoryDatagrams, MemoryNetwork, Platform, Weather};
+use iwarp::port::{
+    Clock, DatagramFaults, DatagramNetwork, MemoryDatagrams, MemoryNetwork, Platform,
+};
 use iwarp::verbs::WindowType;
 use iwarp::{
     Access, AddressVector, AsyncEvent, AtomicOp, Bind, CompletionChannel, DatagramAttributes,
@@ -242,13 +244,13 @@ fn every_operation_works_over_udp() {
 fn every_operation_works_in_any_weather() {
     for (seed, mtu) in (1..).zip([256, 1024, 4096]) {
         let hosts = Hosts::new(seed);
-        hosts.datagrams.set_weather(Weather {
+        hosts.datagrams.set_faults(DatagramFaults {
             lost: 3000,
             repeated: 3000,
             reordered: 3000,
             damaged: 1000,
             full: 5000,
-            ..Weather::default()
+            ..DatagramFaults::default()
         });
         // Much is repeated when its time is over, so that it had better be short.
         exchange(&joined(&hosts, |way| way.path_mtu(mtu).timeout(11)), &SIZES);
@@ -518,7 +520,7 @@ fn what_was_posted_is_flushed_with_the_queue_pair() {
 fn packets_are_repeated_whatever_the_program_does() {
     const COUNT: usize = 40;
     let hosts = Hosts::new(9);
-    hosts.datagrams.set_weather(Weather { lost: 6000, ..Weather::default() });
+    hosts.datagrams.set_faults(DatagramFaults { lost: 6000, ..DatagramFaults::default() });
     let channel = hosts.device(HOSTS[0], options()).create_comp_channel().unwrap();
     let [device, other] = HOSTS.map(|ip| hosts.device(ip, options()));
     let ends = [end_with(&device, HOSTS[0], None, Some(&channel)), end(&other, HOSTS[1])];

@@ -4,7 +4,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use iwarp::port::{Clock, MemoryDatagrams, MemoryNetwork, Platform, Weather};
+use iwarp::port::{Clock, DatagramFaults, MemoryDatagrams, MemoryNetwork, Platform};
 use iwarp::{
     Access, AddressVector, CompletionQueue, DatagramAttributes, Destination, Device, MemoryRegion,
     Options, ProtectionDomain, QpState, QpType, QueuePair, QueuePairAttributes, RecvRequest,
@@ -98,7 +98,7 @@ fn packets_that_are_too_long_end_a_connected_queue_pair() {
         datagrams: Some(datagrams.host(ip)),
     };
     let device = Device::on_platform(Options::default(), platform).unwrap();
-    datagrams.set_weather(Weather { mtu: 1500, ..Weather::default() });
+    datagrams.set_faults(DatagramFaults { mtu: 1500, ..DatagramFaults::default() });
     let pd = device.alloc_pd();
     let cq = device.create_cq(16, None).unwrap();
     let memory = pd.allocate(SIZE, Access::LOCAL_WRITE).unwrap();

@@ -17,7 +17,7 @@ use proptest::prelude::*;
 use crate::cm::scene::*;
 
 #[derive(Clone, Copy, Debug)]
-struct Weather {
+struct DatagramFaults {
     /// In percent.
     loss: u32,
     duplicates: u32,
@@ -57,7 +57,7 @@ struct Known {
 }
 
 struct World {
-    weather: Weather,
+    faults: DatagramFaults,
     random: Seeded,
     now: Time,
     ends: [Manager<Seeded>; 2],
@@ -68,7 +68,7 @@ struct World {
 }
 
 impl World {
-    fn new(seed: u64, weather: Weather) -> Self {
+    fn new(seed: u64, faults: DatagramFaults) -> Self {
         let mut ends =
             [A, B].map(|end| Manager::new(settings(end), Seeded(seed ^ (end as u64 + 1))));
         for end in &mut ends {
@@ -76,7 +76,7 @@ impl World {
             end.listen(&listen(DATAGRAMS, Transport::Ud)).unwrap();
         }
         Self {
-            weather,
+            faults,
             random: Seeded(seed),
             now: Time::default(),
             ends,
@@ -103,7 +103,7 @@ impl World {
     }
 
     fn intend(&mut self, end: usize, deed: Deed) {
-        let thought = self.weather.thought;
+        let thought = self.faults.thought;
         self.later(thought, Due::Deed(end, deed));
     }
 
@@ -173,7 +173,7 @@ impl World {
 
     fn listen_to(&mut self, end: usize) {
         while let Some(Event { id, kind }) = self.ends[end].poll_event() {
-            let asleep = self.weather.asleep;
+            let asleep = self.faults.asleep;
             let awake = !self.percent(asleep);
             let known = self.known[end].entry(id).or_default();
             assert!(!known.over, "{id:?} was over, then {kind:?}");
@@ -228,7 +228,7 @@ impl World {
 
     fn carry(&mut self, end: usize) {
         while let Some((path, octets)) = self.ends[end].poll_transmit() {
-            let Weather { loss, duplicates, delay, .. } = self.weather;
+            let DatagramFaults { loss, duplicates, delay, .. } = self.faults;
             if self.percent(loss) {
                 continue;
             }
@@ -273,8 +273,8 @@ impl World {
     }
 
     /// Connects, until nothing more comes of it.
-    fn connect(seed: u64, weather: Weather, connections: u32) -> Self {
-        let mut world = Self::new(seed, weather);
+    fn connect(seed: u64, faults: DatagramFaults, connections: u32) -> Self {
+        let mut world = Self::new(seed, faults);
         for number in 0..connections {
             let end = (number % 2) as usize;
             world.intend(end, Deed::Connect);
@@ -313,8 +313,8 @@ impl World {
     }
 }
 
-fn agree(seed: u64, weather: Weather, connections: u32) {
-    let mut world = World::connect(seed, weather, connections);
+fn agree(seed: u64, faults: DatagramFaults, connections: u32) {
+    let mut world = World::connect(seed, faults, connections);
     let [a, b] = world.beliefs();
     assert_eq!(a, b, "one end believes in what the other does not");
     // One end is enough, either or both.
@@ -324,9 +324,9 @@ fn agree(seed: u64, weather: Weather, connections: u32) {
     world.assert_all_is_over();
 }
 
-fn weather() -> impl Strategy<Value = Weather> {
+fn faults() -> impl Strategy<Value = DatagramFaults> {
     (0u32..=20, 0u32..=30, 1u32..4000, 1u32..4000, 0u32..=10).prop_map(
-        |(loss, duplicates, delay, thought, asleep)| Weather {
+        |(loss, duplicates, delay, thought, asleep)| DatagramFaults {
             loss,
             duplicates,
             delay,
@@ -341,16 +341,16 @@ proptest! {
 
     /// Covers: ROCE-153, ROCE-155, ROCE-156, ROCE-157, ROCE-159, ROCE-161
     #[test]
-    fn both_ends_agree_in_the_end(seed: u64, weather in weather(), connections in 1u32..6) {
-        agree(seed, weather, connections);
+    fn both_ends_agree_in_the_end(seed: u64, faults in faults(), connections in 1u32..6) {
+        agree(seed, faults, connections);
     }
 }
 
 /// No message gets through, and still everything ends.
 #[test]
 fn without_a_network_everything_ends() {
-    let weather = Weather { loss: 100, duplicates: 0, delay: 1, thought: 100, asleep: 0 };
-    agree(1, weather, 6);
+    let faults = DatagramFaults { loss: 100, duplicates: 0, delay: 1, thought: 100, asleep: 0 };
+    agree(1, faults, 6);
 }
 
 /// Three messages cannot make two ends sure of each other where any may be lost. A program that takes
@@ -359,10 +359,11 @@ fn without_a_network_everything_ends() {
 /// answers that. Any next step ends it: its packets have no answer, and its DREQ has one.
 #[test]
 fn what_one_end_alone_believes_in_ends_with_it() {
-    let weather = Weather { loss: 19, duplicates: 26, delay: 14_417, thought: 26_042, asleep: 10 };
+    let faults =
+        DatagramFaults { loss: 19, duplicates: 26, delay: 14_417, thought: 26_042, asleep: 10 };
     let mut half_open = 0;
     for seed in [7_749_897_307_442_490_425, 4_423_586].into_iter().chain(0..300) {
-        let mut world = World::connect(seed, weather, 4);
+        let mut world = World::connect(seed, faults, 4);
         let [a, b] = world.beliefs();
         half_open += a.symmetric_difference(&b).count();
         for end in [A, B] {
@@ -371,5 +372,5 @@ fn what_one_end_alone_believes_in_ends_with_it() {
         world.run();
         world.assert_all_is_over();
     }
-    assert!(half_open > 0, "this weather shows nothing");
+    assert!(half_open > 0, "this faults shows nothing");
 }

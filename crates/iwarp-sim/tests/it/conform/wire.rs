@@ -20,7 +20,7 @@ use super::target::{Chunk, Manner, Target};
 
 /// The ways in which a seed cuts the stream and holds it up.
 #[derive(Clone, Copy, Debug)]
-struct Weather {
+struct DatagramFaults {
     /// The longest piece in bytes; the first of each write are shorter.
     piece: usize,
     /// The longest delay of a piece.
@@ -41,7 +41,7 @@ struct Way {
 pub(super) struct World {
     now: Duration,
     choices: Choices<'static>,
-    weather: Weather,
+    faults: DatagramFaults,
     to_target: Way,
     to_tester: Way,
     pub(super) target: Target,
@@ -62,7 +62,7 @@ const SHORT: usize = 300;
 impl World {
     pub(super) fn new(seed: u64, role: Role, manner: Manner) -> Rc<RefCell<Self>> {
         let mut choices = Choices::from_seed(seed);
-        let weather = Weather {
+        let faults = DatagramFaults {
             piece: choices.pick(&[1, 3, 40, 700, 1 << 20]),
             delay: Duration::from_micros(choices.pick(&[0, 50, 2000])),
         };
@@ -77,7 +77,7 @@ impl World {
         let mut world = Self {
             now: Duration::ZERO,
             choices,
-            weather,
+            faults,
             to_target: Way::default(),
             to_tester: Way::default(),
             target,
@@ -100,7 +100,7 @@ impl World {
                     let mut rest = &bytes[..];
                     while !rest.is_empty() {
                         let sent = bytes.len() - rest.len();
-                        let most = if sent < SHORT { self.weather.piece } else { 1 << 20 };
+                        let most = if sent < SHORT { self.faults.piece } else { 1 << 20 };
                         let len = self.choices.range(1, most as u64) as usize;
                         let (piece, left) = rest.split_at(len.min(rest.len()));
                         pieces.push(Chunk::Bytes(piece.to_vec()));
@@ -115,7 +115,7 @@ impl World {
                     // No octets come behind a FIN or a reset.
                     break;
                 }
-                let delay = self.choices.below(self.weather.delay.as_micros() as u64 + 1);
+                let delay = self.choices.below(self.faults.delay.as_micros() as u64 + 1);
                 way.last = way.last.max(self.now + Duration::from_micros(delay));
                 way.ended = !matches!(piece, Chunk::Bytes(_));
                 way.flying.push_back((way.last, piece));

@@ -12,7 +12,7 @@ use iwarp_types::AddressVector;
 
 use super::{Id, IdCore, Kind, Phase, PortSpace, State};
 use crate::cm::channel::ChannelCore;
-use crate::cm::datagrams::{Ends, Inquiry, Question};
+use crate::cm::datagrams::{Ends, Inquiry, SidrRequest};
 use crate::cm::{EventChannel, EventKind};
 use crate::verbs::QueuePair;
 
@@ -50,7 +50,7 @@ impl Id {
         let traffic_class = state.choices.traffic_class.unwrap_or(0);
         let ends = Ends { local, peer, traffic_class };
         let service = ServiceId::new(core.kind.space, peer.port());
-        let question = Question::new(core.downgrade(), manager, ends, service, private_data);
+        let question = SidrRequest::new(core.downgrade(), manager, ends, service, private_data);
         state.phase = Phase::Asking(Arc::clone(&question));
         drop(state);
         question.ask().inspect_err(|_| {
@@ -127,7 +127,7 @@ impl IdCore {
     }
 
     /// The question has its answer: the id is where it says, and the program is told.
-    pub(crate) fn answered(self: &Arc<Self>, question: &Arc<Question>, kind: EventKind) {
+    pub(crate) fn answered(self: &Arc<Self>, question: &Arc<SidrRequest>, kind: EventKind) {
         let phase = match kind {
             EventKind::ServiceFound { .. } => Phase::Found,
             _ => Phase::Idle,
@@ -138,7 +138,7 @@ impl IdCore {
     }
 
     /// The id does not ask that any more. False where it did not.
-    fn leave(&self, question: &Arc<Question>, phase: Phase) -> bool {
+    fn leave(&self, question: &Arc<SidrRequest>, phase: Phase) -> bool {
         let mut state = self.state.lock();
         let asks = matches!(&state.phase, Phase::Asking(own) if Arc::ptr_eq(own, question));
         if asks {

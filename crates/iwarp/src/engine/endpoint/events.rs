@@ -32,7 +32,7 @@ impl Endpoint {
         let Locked { core, sends, program, link, .. } = locked;
         match core {
             AnyCore::Iwarp(qp) => self.hand_on_of(qp, sends, program, link),
-            AnyCore::Other(core) => self.hand_on_of(&mut **core, sends, program, link),
+            AnyCore::Stream(core) => self.hand_on_of(&mut **core, sends, program, link),
             AnyCore::Datagram(core) => self.hand_on_of(&mut **core, sends, program, link),
         }
     }

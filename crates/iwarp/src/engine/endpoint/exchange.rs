@@ -74,7 +74,7 @@ impl Endpoint {
         match &mut locked.core {
             AnyCore::Datagram(core) => core.set_attributes(&attributes),
             AnyCore::Iwarp(_) if may_come => {}
-            AnyCore::Iwarp(_) | AnyCore::Other(_) => {
+            AnyCore::Iwarp(_) | AnyCore::Stream(_) => {
                 return Err(io::ErrorKind::InvalidInput.into());
             }
         }
@@ -144,7 +144,7 @@ impl Endpoint {
             AnyCore::Iwarp(core) if locked.alternative.is_none() || core.is_connected() => {
                 Some(Wire::Iwarp)
             }
-            AnyCore::Iwarp(_) | AnyCore::Other(_) => None,
+            AnyCore::Iwarp(_) | AnyCore::Stream(_) => None,
         }
     }
 

@@ -17,23 +17,26 @@ use crate::engine::sync::Ordering;
 
 /// Is told, once, that the peer of a queue pair speaks RoCE v2. Called without the queue pair's
 /// lock.
-pub(crate) trait Ear: Send + Sync {
+pub(crate) trait RoceListener: Send + Sync {
     /// The peer has sent a packet of RoCE v2.
     fn heard_roce(&self);
 }
 
 /// A queue pair that does not know yet what its peer speaks.
 pub(super) struct Undecided {
-    ear: Weak<dyn Ear>,
+    listener: Weak<dyn RoceListener>,
     /// The peer is to be asked.
     asks: bool,
 }
 
 impl Endpoint {
-    /// From now on `ear` is told when the peer turns out to speak RoCE v2, until the queue pair
+    /// From now on `listener` is told when the peer turns out to speak RoCE v2, until the queue pair
     /// [stops listening](Self::stop_listening).
-    pub(crate) fn listen_for_roce(self: &Arc<Self>, ear: Weak<dyn Ear>) -> io::Result<()> {
-        self.core.lock().undecided = Some(Undecided { ear, asks: false });
+    pub(crate) fn listen_for_roce(
+        self: &Arc<Self>,
+        listener: Weak<dyn RoceListener>,
+    ) -> io::Result<()> {
+        self.core.lock().undecided = Some(Undecided { listener, asks: false });
         self.listen_for_datagrams().inspect_err(|_| self.core.lock().undecided = None)
     }
 
@@ -114,7 +117,7 @@ impl Endpoint {
                 }
                 return false;
             }
-            AnyCore::Other(_) => return false,
+            AnyCore::Stream(_) => return false,
         }
         let more = core.wanted() != Wanted::Nothing;
         self.hand_on(&mut locked);
@@ -134,8 +137,8 @@ impl Endpoint {
         if let Some(wants) = self.give_core((path, packet), &mut more) {
             return wants;
         }
-        let Some(ear) = self.ear_for(&packet, &path) else { return false };
-        ear.heard_roce();
+        let Some(listener) = self.listener_for(&packet, &path) else { return false };
+        listener.heard_roce();
         // It is the first of the connection.
         self.give_core((path, packet), &mut more).unwrap_or(false)
     }
@@ -153,7 +156,7 @@ impl Endpoint {
     pub(crate) fn take_counters(&self) -> Counters {
         self.with(|core| match core {
             AnyCore::Datagram(core) => core.take_counters(),
-            AnyCore::Iwarp(_) | AnyCore::Other(_) => Counters::default(),
+            AnyCore::Iwarp(_) | AnyCore::Stream(_) => Counters::default(),
         })
     }
 
@@ -190,12 +193,12 @@ impl Endpoint {
         })
     }
 
-    /// The ear that is to be told of what the packet proves.
+    /// The listener that is to be told of what the packet proves.
     #[cold]
-    fn ear_for(&self, packet: &Packet<'_>, path: &Path) -> Option<Arc<dyn Ear>> {
+    fn listener_for(&self, packet: &Packet<'_>, path: &Path) -> Option<Arc<dyn RoceListener>> {
         let locked = self.core.lock();
         let (undecided, alternative) = (locked.undecided.as_ref()?, locked.alternative.as_ref()?);
         let probe = alternative.probe(locked.core.state());
-        if probe.is_proof(packet, path) { undecided.ear.upgrade() } else { None }
+        if probe.is_proof(packet, path) { undecided.listener.upgrade() } else { None }
     }
 }

@@ -19,7 +19,7 @@ use crate::port::{
 
 /// The fate of packets. It is repeated by an equal seed and equal calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Weather {
+pub struct DatagramFaults {
     /// Of 65,536 packets so many are lost.
     pub lost: u16,
     /// So many come twice.
@@ -36,7 +36,7 @@ pub struct Weather {
     pub buffer: usize,
 }
 
-impl Default for Weather {
+impl Default for DatagramFaults {
     /// No packets are lost or changed, except at ports that do not receive in time.
     fn default() -> Self {
         Self {
@@ -61,7 +61,7 @@ pub struct MemoryDatagrams(Arc<Mutex<Fabric>>);
 #[derive(Debug)]
 struct Fabric {
     draws: Draws,
-    weather: Weather,
+    faults: DatagramFaults,
     ports: Vec<Weak<Inbox>>,
     /// Storage for those that a call wakes.
     woken: Vec<Arc<Inbox>>,
@@ -72,22 +72,22 @@ struct Fabric {
 const FIRST_ANY: u16 = 49_152;
 
 impl MemoryDatagrams {
-    /// One without hosts, whose weather is drawn from `seed`.
+    /// One without hosts, whose faults is drawn from `seed`.
     pub fn new(seed: u64) -> Self {
-        let weather = Weather::default();
+        let faults = DatagramFaults::default();
         let (ports, woken) = Default::default();
         Self(Arc::new(Mutex::new(Fabric {
             draws: Draws(seed),
-            weather,
+            faults,
             ports,
             woken,
             next_any: FIRST_ANY,
         })))
     }
 
-    /// Changes the weather for packets that are sent from now on.
-    pub fn set_weather(&self, weather: Weather) {
-        lock(&self.0).weather = weather;
+    /// Changes the faults for packets that are sent from now on.
+    pub fn set_faults(&self, faults: DatagramFaults) {
+        lock(&self.0).faults = faults;
     }
 
     /// The network as the host with that address sees it.
@@ -239,10 +239,10 @@ impl Fabric {
         of_65536 > 0 && self.draws.below(1 << 16) < u64::from(of_65536)
     }
 
-    /// Brings a packet to the ports that it is for, as the weather is. Ports that begin to have
+    /// Brings a packet to the ports that it is for, as the faults is. Ports that begin to have
     /// input are put into `woken`.
     fn carry(&mut self, path: &Path, packet: &[u8], woken: &mut Vec<Arc<Inbox>>) {
-        let weather = self.weather;
+        let faults = self.faults;
         let to = SocketAddr::new(path.address.destination, path.destination_port);
         let theirs = |inbox: &Arc<Inbox>| {
             inbox.addr.port() == to.port()
@@ -250,21 +250,20 @@ impl Fabric {
         };
         let ports = std::mem::take(&mut self.ports);
         for inbox in ports.iter().filter_map(Weak::upgrade).filter(theirs) {
-            if self.happens(weather.lost) {
+            if self.happens(faults.lost) {
                 continue;
             }
-            for _ in 0..1 + usize::from(self.happens(weather.repeated)) {
-                let back =
-                    if self.happens(weather.reordered) { 1 + self.draws.below(8) } else { 0 };
+            for _ in 0..1 + usize::from(self.happens(faults.repeated)) {
+                let back = if self.happens(faults.reordered) { 1 + self.draws.below(8) } else { 0 };
                 let mut changed = Vec::new();
                 let mut packet = packet;
-                if !packet.is_empty() && self.happens(weather.damaged) {
+                if !packet.is_empty() && self.happens(faults.damaged) {
                     changed.extend_from_slice(packet);
                     let bit = self.draws.below(changed.len() as u64 * 8) as usize;
                     changed[bit / 8] ^= 1 << (bit % 8);
                     packet = &changed;
                 }
-                if inbox.put(path, packet, back as usize, weather.buffer) {
+                if inbox.put(path, packet, back as usize, faults.buffer) {
                     woken.push(Arc::clone(&inbox));
                 }
             }
@@ -288,7 +287,7 @@ impl DatagramPort for MemoryPort {
         let mut sent = Sent::All;
         'trains: while let Some((train, octets)) = burst.trains().take(end).nth(place.trains) {
             let headers = if train.path.address.destination.is_ipv4() { 28 } else { 48 };
-            if headers + train.segment > fabric.weather.mtu {
+            if headers + train.segment > fabric.faults.mtu {
                 sent = Sent::TooLong(train.path);
                 let lost = (train.packets - place.packets) as u64;
                 self.counts.too_long.fetch_add(lost, Ordering::Relaxed);
@@ -296,7 +295,7 @@ impl DatagramPort for MemoryPort {
                 break;
             }
             for packet in octets.chunks(train.segment).skip(place.packets) {
-                let full = fabric.weather.full;
+                let full = fabric.faults.full;
                 if fabric.happens(full) {
                     sent = Sent::Full;
                     break 'trains;
@@ -376,7 +375,7 @@ impl DatagramPort for MemoryPort {
     }
 
     fn self_test(&self) -> io::Result<Findings> {
-        let buffer = lock(&self.network.0).weather.buffer;
+        let buffer = lock(&self.network.0).faults.buffer;
         Ok(Findings {
             segments: true,
             merges: true,

@@ -275,7 +275,7 @@ struct Carer {
 
 /// Looks after the share as long as this lives.
 #[derive(Debug)]
-pub(super) struct Care {
+pub(super) struct GsiReader {
     gsi: Arc<Gsi>,
     tasks: Arc<Tasks>,
     task: u64,
@@ -287,7 +287,7 @@ impl fmt::Debug for Carer {
     }
 }
 
-impl Care {
+impl GsiReader {
     /// The worker looks after the share from now on.
     pub(super) fn new(gsi: &Arc<Gsi>, worker: &Arc<Worker>) -> io::Result<Self> {
         let worker = Arc::clone(worker);
@@ -312,7 +312,7 @@ impl Care {
     }
 }
 
-impl Drop for Care {
+impl Drop for GsiReader {
     fn drop(&mut self) {
         self.tasks.remove(self.task, self.gsi.share.lock().descriptors());
     }

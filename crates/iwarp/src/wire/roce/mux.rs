@@ -45,7 +45,7 @@ use crate::engine::{Engine, now};
 use crate::port::{Clock, DatagramPort, Descriptors, Shared};
 use crate::report;
 use crate::wire::roce::counted::Counted;
-use crate::wire::roce::gsi::{Care, Gsi};
+use crate::wire::roce::gsi::{Gsi, GsiReader};
 use crate::wire::roce::manager::Place;
 
 /// Times that a thread waits for another process to give it a share of the port: one that needs it,
@@ -115,16 +115,16 @@ pub(crate) struct MuxPlace {
 #[derive(Debug)]
 struct Used {
     mux: Arc<Mux>,
-    _care: Care,
+    _reader: GsiReader,
     /// Group that reads a port whose share hears by the port alone, also while no queue pair does.
     group: Option<Arc<Group>>,
 }
 
 impl Used {
     fn new(mux: Arc<Mux>, engine: &Engine) -> io::Result<Self> {
-        let care = Care::new(&mux.gsi, &engine.worker)?;
+        let reader = GsiReader::new(&mux.gsi, &engine.worker)?;
         mux.keepers.fetch_add(1, Ordering::AcqRel);
-        let mut used = Self { mux, _care: care, group: None };
+        let mut used = Self { mux, _reader: reader, group: None };
         if !used.mux.gsi.hears() {
             let group = Group::new(&engine.worker, engine.options.without);
             used.mux.enter(&group)?;

@@ -63,7 +63,7 @@ impl Link {
         observer: Arc<dyn Observer>,
     ) -> io::Result<()> {
         let connection = endpoint.engine.worker.next_id();
-        let mut establish = |core: &mut AnyCore| core.other().establish(endpoint.now());
+        let mut establish = |core: &mut AnyCore| core.stream().establish(endpoint.now());
         Self::attach_by(
             endpoint,
             &mut establish,

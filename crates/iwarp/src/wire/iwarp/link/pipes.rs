@@ -53,7 +53,7 @@ impl Incoming {
                 receiver.receive(&Receiving(endpoint), memory, endpoint.pool(), octets)
             }
             Self::Other { stalled } => endpoint.with(|core| {
-                let core = core.other();
+                let core = core.stream();
                 let used = core.receive(octets, memory, endpoint.pool());
                 *stalled = core.is_stalled();
                 used.min(octets.len())
@@ -80,7 +80,7 @@ impl Incoming {
     ) {
         match self {
             Self::Iwarp(receiver) => receiver.eof(endpoint, unused, acknowledged),
-            Self::Other { .. } => endpoint.with(|core| core.other().eof(unused)),
+            Self::Other { .. } => endpoint.with(|core| core.stream().eof(unused)),
         }
     }
 
@@ -137,7 +137,7 @@ impl Outgoing {
         match self {
             Self::Iwarp(transmitter) => transmitter.transmit(endpoint, memory, out, budget),
             Self::Other => endpoint.with(|core| {
-                let core = core.other();
+                let core = core.stream();
                 while out.len() < budget && out.has_room() {
                     if out.build(|room| core.transmit(room, memory)) == 0 {
                         return false;
@@ -156,7 +156,7 @@ impl Outgoing {
             Self::Other => {
                 out.drop_front(n);
                 endpoint.with(|core| {
-                    let core = core.other();
+                    let core = core.stream();
                     core.taken(n);
                     let more = core.wanted() != Wanted::Nothing;
                     Taken { more, disposition: core.disposition() }

@@ -11,8 +11,8 @@ use super::Link;
 use super::flags::PEER_WATCHED;
 use crate::engine::group::Member;
 use crate::engine::mover::StreamMover;
+use crate::engine::peer_watch::{PeerWatch, Verdict, pause, question_pause};
 use crate::engine::sync::Mutex;
-use crate::engine::vigil::{Verdict, Vigil, pause, question_pause};
 use crate::engine::worker::{Deadline, Timed};
 
 /// The knowledge of a link's peer. [`PEER_WATCHED`] says that a look is going to be taken.
@@ -23,7 +23,7 @@ pub(super) struct Watch(Mutex<State>);
 struct State {
     /// The time that the peer may be silent; `None`: for ever.
     patience: Option<Duration>,
-    vigil: Option<Vigil>,
+    peer_watch: Option<PeerWatch>,
     timer: Option<Deadline>,
     /// The system tells nothing, and has to watch by itself.
     blind: bool,
@@ -75,7 +75,7 @@ impl Link {
         let Some(patience) = state.patience else { return };
         if !state.blind {
             let now = self.endpoint.now();
-            state.vigil = Some(Vigil::new(now));
+            state.peer_watch = Some(PeerWatch::new(now));
             self.look_later(&mut state, now.plus(pause(patience)));
         }
     }
@@ -91,7 +91,7 @@ impl Link {
         }
         let mut state = self.watch.0.lock();
         state.timer = None;
-        // A thread that sends from here on begins another vigil: this look may not see its bytes.
+        // A thread that sends from here on begins another peer_watch: this look may not see its bytes.
         self.flags.clear(PEER_WATCHED);
         let Some(patience) = state.patience else { return };
         let Ok(Some(vitals)) = self.stream.vitals() else {
@@ -101,8 +101,8 @@ impl Link {
         };
         let now = self.endpoint.now();
         let long = question_pause(patience);
-        let vigil = state.vigil.get_or_insert(Vigil::new(now));
-        let next = match vigil.look(now, &vitals, patience) {
+        let peer_watch = state.peer_watch.get_or_insert(PeerWatch::new(now));
+        let next = match peer_watch.look(now, &vitals, patience) {
             Verdict::Gone => {
                 drop(state);
                 return self.peer_is_gone();
@@ -115,7 +115,7 @@ impl Link {
                 at
             }
             Verdict::Idle => {
-                state.vigil = None;
+                state.peer_watch = None;
                 let awaits =
                     self.endpoint.with(|core| core.is_connected() && core.outstanding().0 > 0);
                 let asks = awaits && vitals.last_ack.min(vitals.last_data) >= long;

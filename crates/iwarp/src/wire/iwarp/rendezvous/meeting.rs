@@ -22,14 +22,14 @@ use crate::engine::timers::Alarm;
 use crate::port::Port;
 use crate::report;
 use crate::wire::iwarp::link::Link;
-use crate::wire::iwarp::rendezvous::door::send_away;
-use crate::wire::iwarp::rendezvous::guest::{Guests, Moved, Proving, Waiting};
 use crate::wire::iwarp::rendezvous::introduction::{Answer, Introduction, Secret, reason};
+use crate::wire::iwarp::rendezvous::listener::send_away;
 use crate::wire::iwarp::rendezvous::proof::{Claim, Opening, PROOF, Party, Side, TAG, Tries};
-use crate::wire::iwarp::rendezvous::question::Question;
+use crate::wire::iwarp::rendezvous::roce_probe::RoceProbe;
+use crate::wire::iwarp::rendezvous::unproven::{Moved, Proving, UnprovenPeers, Waiting};
 use crate::wire::iwarp::rendezvous::users::{self, Unwelcome};
 use crate::wire::iwarp::rendezvous::wait::{LOOK, WaitedTime};
-use crate::wire::iwarp::rendezvous::{Peer, Rendezvous, Retry};
+use crate::wire::iwarp::rendezvous::{Peer, RendezvousListeners, Retry};
 use crate::wire::iwarp::startup::line::{Answering, Calling, Line, Served, operate};
 use crate::wire::iwarp::startup::{ConnectError, ConnectParams, closed};
 
@@ -44,14 +44,14 @@ const OUTDATED: Duration = Duration::from_millis(20);
 const FIRST_PAUSE: Duration = Duration::from_micros(250);
 /// The longest pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(500);
-/// The time that an attempt of our own is put off while a guest is about to prove that it is the
+/// The time that an attempt of our own is put off while a unproven is about to prove that it is the
 /// peer.
 const DEFERENCE: Duration = Duration::from_millis(200);
 
 /// One queue pair, and how it comes to its connection. All of this happens under one lock, by the
 /// program's thread or the worker's; nothing here is called with the queue pair's own lock held.
-pub(crate) struct Meeting {
-    rendezvous: Arc<Rendezvous>,
+pub(crate) struct Rendezvous {
+    rendezvous: Arc<RendezvousListeners>,
     endpoint: Arc<Endpoint>,
     pub(super) state: Mutex<State>,
     itself: Weak<Self>,
@@ -71,7 +71,7 @@ pub(super) struct State {
     /// The way there, while there is no connection.
     pub(super) search: Option<Search>,
     /// Connections that are not known to be the peer's.
-    guests: Guests,
+    unproven: UnprovenPeers,
     tries: Tries,
     /// The user was told that a stranger is where the peer should be.
     reported: bool,
@@ -89,7 +89,7 @@ pub(super) struct Search {
     /// The outcome of the last attempt, or the fault if that is known.
     failure: Option<String>,
     /// Present while it is not known what the peer speaks.
-    pub(super) question: Option<Question>,
+    pub(super) question: Option<RoceProbe>,
     timer: Option<Alarm>,
 }
 
@@ -140,14 +140,17 @@ impl Attempt {
     }
 }
 
-impl fmt::Debug for Meeting {
+impl fmt::Debug for Rendezvous {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Meeting").field("endpoint", &self.endpoint).finish_non_exhaustive()
+        f.debug_struct("Rendezvous").field("endpoint", &self.endpoint).finish_non_exhaustive()
     }
 }
 
-impl Meeting {
-    pub(crate) fn new(rendezvous: &Arc<Rendezvous>, endpoint: &Arc<Endpoint>) -> Arc<Self> {
+impl Rendezvous {
+    pub(crate) fn new(
+        rendezvous: &Arc<RendezvousListeners>,
+        endpoint: &Arc<Endpoint>,
+    ) -> Arc<Self> {
         Arc::new_cyclic(|itself| Self {
             rendezvous: Arc::clone(rendezvous),
             endpoint: Arc::clone(endpoint),
@@ -261,10 +264,10 @@ impl Meeting {
         self.end_search(&mut state);
     }
 
-    /// Ends the search, and sends all guests away.
+    /// Ends the search, and sends all unproven away.
     pub(super) fn end_search(&self, state: &mut State) {
         self.drop_search(state.search.take());
-        state.guests.send_all_away(self.tasks());
+        state.unproven.send_all_away(self.tasks());
     }
 
     /// The peer that the program expects.
@@ -305,12 +308,12 @@ impl Meeting {
             }
             return send_away(answering, "it was given up by the peer");
         }
-        if !state.guests.make_room(self.tasks(), self.now()) {
+        if !state.unproven.make_room(self.tasks(), self.now()) {
             return send_away(answering, "too many came at once");
         }
         let Introduction { secret, share, .. } = *introduction;
         let waiting = Waiting { answering, secret, share, words };
-        if let Err(error) = state.guests.keep(&self.itself, self.tasks(), self.now(), waiting) {
+        if let Err(error) = state.unproven.keep(&self.itself, self.tasks(), self.now(), waiting) {
             report!(WARN, %error, "a connection cannot be kept");
         }
         self.serve(&mut state);
@@ -326,7 +329,7 @@ impl Meeting {
         }
         let tasks = self.tasks();
         let (now, told) = (self.now(), state.psn.is_some());
-        while let Some(waiting) = state.guests.next_waiting(tasks, now, told) {
+        while let Some(waiting) = state.unproven.next_waiting(tasks, now, told) {
             let secrets = match (waiting.secret, state.psn) {
                 (Secret::Responders, Some(psn)) => (psn, Some(peer.psn)),
                 (_, psn) => (peer.psn, psn),
@@ -337,7 +340,7 @@ impl Meeting {
             }
             let answered = self.answer(waiting, secrets, &peer);
             let kept = answered.and_then(|proving| {
-                Ok(state.guests.expect(&self.itself, tasks, self.now(), proving)?)
+                Ok(state.unproven.expect(&self.itself, tasks, self.now(), proving)?)
             });
             if let Err(error) = kept {
                 tracing::debug!(%error, "a peer that came to a queue pair cannot be answered");
@@ -366,10 +369,10 @@ impl Meeting {
         Ok(Proving::new(answering.reply(&params)?, key, words, said))
     }
 
-    /// Something has come from a guest, or it has closed.
+    /// Something has come from a unproven, or it has closed.
     pub(crate) fn guest_moved(&self, serial: u64) {
         let mut state = self.state.lock();
-        let (line, terms, claim) = match state.guests.moved(self.tasks(), serial) {
+        let (line, terms, claim) = match state.unproven.moved(self.tasks(), serial) {
             Moved::No => return,
             Moved::Gone(why) => {
                 report!(
@@ -385,7 +388,7 @@ impl Meeting {
         self.admit(&mut state, line, &terms, claim);
     }
 
-    /// A guest has proven to be the peer.
+    /// A unproven has proven to be the peer.
     fn admit(&self, state: &mut State, line: Line, terms: &Negotiated, claim: Claim) {
         if let (Some(psn), Some(peer)) = (state.psn, state.peer)
             && !claim.is_about(psn)
@@ -416,7 +419,7 @@ impl Meeting {
         let waits = self.endpoint.with(|core| core.outstanding().0 > 0);
         let waited = search.waited.look(waits, now);
         // A connection is under way, so somebody is there.
-        let is_met = state.guests.any_proving()
+        let is_met = state.unproven.any_proving()
             || search.attempt.as_ref().is_some_and(Attempt::is_connected);
         let more = if is_met { self.engine().options.startup_timeout } else { Duration::ZERO };
         let left = limit.filter(|_| waits).map(|limit| (limit + more).saturating_sub(waited));
@@ -424,13 +427,13 @@ impl Meeting {
             return self.give_up(state, &peer);
         }
         let end = left.map(|left| now.plus(left));
-        if let Some((line, terms, claim)) = state.guests.expire(self.tasks(), now) {
+        if let Some((line, terms, claim)) = state.unproven.expire(self.tasks(), now) {
             return self.admit(state, line, &terms, claim);
         }
         if search.attempt.as_ref().is_some_and(|attempt| now >= attempt.deadline) {
             self.failed(search, "no answer".to_owned());
         }
-        let busy = state.guests.any_proving();
+        let busy = state.unproven.any_proving();
         if let Some(held) = self.take_held(search, busy) {
             return self.conclude(state, held);
         }
@@ -445,8 +448,8 @@ impl Meeting {
             }
         }
         let step = search.attempt.as_ref().map_or(due.max(search.next), |attempt| attempt.deadline);
-        let asks = search.question.as_ref().map_or(step, Question::due);
-        let held = state.guests.next_due(now).unwrap_or(step);
+        let asks = search.question.as_ref().map_or(step, RoceProbe::due);
+        let held = state.unproven.next_due(now).unwrap_or(step);
         let at = step.min(now.plus(LOOK)).min(end.unwrap_or(step)).min(asks).min(held);
         let weak = self.itself.clone();
         let tick = move || {
@@ -466,7 +469,7 @@ impl Meeting {
 
     fn try_once(&self, peer: &Peer, psn: Option<u32>) -> Result<Attempt, ConnectError> {
         let engine = self.engine();
-        let config = Rendezvous::startup(engine, peer.ird, peer.ord);
+        let config = RendezvousListeners::startup(engine, peer.ird, peer.ord);
         // Within the host a refusal comes at once: there is no need to think of a share first.
         let port = engine.network.connect(Some(peer.origin()), peer.addr(), None)?;
         let (secret, value) = match psn {
@@ -714,7 +717,7 @@ impl Meeting {
 const UNPROVEN: &str = "what answers there does not know what the two programs have told each \
                         other: rq_psn of each must be sq_psn of the other";
 
-impl Task for Meeting {
+impl Task for Rendezvous {
     /// The attempt goes on.
     fn ready(&self, _: Ready) {
         let mut state = self.state.lock();

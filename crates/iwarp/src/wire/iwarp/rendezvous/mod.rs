@@ -8,13 +8,13 @@
 //! queue pair can be found: it carries a TCP port and an index ([`numbers`]).
 //!
 //! ```text
-//!   door          the port of 256 queue pairs: listens where one of them is in RTR or beyond
+//!   listener      the port of 256 queue pairs: listens if one of them is in RTR or beyond
 //!   meeting       a queue pair's way to its peer: waits, connects, tries again, gives up
 //!   wait          how long work waits
-//!   guest         connections that have come, until they have proven whose they are
+//!   unproven      connections that have come, until they have proven whose they are
 //!   introduction  who wants whom, in the private data of MPA's start-up
 //!   proof         how the ends prove that they know each other
-//!   question      whether the peer speaks RoCE v2, and is none of our kind
+//!   roce_probe    asks whether the peer speaks RoCE v2, and is none of our kind
 //!   users         whose processes on this host may come
 //!   peer          what the program says
 //! ```
@@ -22,9 +22,9 @@
 //! # Who connects
 //!
 //! The end whose (GID, number) is lower connects at once when it comes to RTS, the other one 2 ms
-//! later; an end that stays in RTR, as one does that only receives, 2 ms later than either. A door
+//! later; an end that stays in RTR, as one does that only receives, 2 ms later than either. A listener
 //! opens in RTR, not before, as only then the program has said at which address. So of two ends
-//! that come one after the other, the later one finds the earlier one's door open; the earlier one
+//! that come one after the other, the later one finds the earlier one's listener open; the earlier one
 //! tries again after 0.25 ms, and twice as long each time, up to half a second. When both connect
 //! at once, the lower end's connection wins:
 //!
@@ -80,14 +80,14 @@
 //! oldest request reports that the peer does not answer, and one line names the addresses that could not
 //! meet. Listeners of the connection manager are public services and ask for no proof.
 
-mod door;
-mod guest;
 mod introduction;
+mod listener;
 mod meeting;
+mod unproven;
 
 mod peer;
 mod proof;
-mod question;
+mod roce_probe;
 mod users;
 mod wait;
 
@@ -99,51 +99,51 @@ use iwarp_proto::mpa::startup::{Config, RtrTypes};
 
 use crate::engine::Engine;
 use crate::engine::sync::Mutex;
-use door::{Door, Place};
+use listener::{Place, RendezvousListener};
 
-pub(crate) use meeting::Meeting;
+pub(crate) use meeting::Rendezvous;
 pub use peer::{Peer, Retry};
 
-/// The doors of a device.
-pub(crate) struct Rendezvous {
+/// The listeners of a device.
+pub(crate) struct RendezvousListeners {
     engine: Arc<Engine>,
-    doors: Mutex<HashMap<u16, Door>>,
+    listeners: Mutex<HashMap<u16, RendezvousListener>>,
 }
 
-impl std::fmt::Debug for Rendezvous {
+impl std::fmt::Debug for RendezvousListeners {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Rendezvous").finish_non_exhaustive()
+        f.debug_struct("RendezvousListeners").finish_non_exhaustive()
     }
 }
 
-impl Rendezvous {
+impl RendezvousListeners {
     pub(crate) fn new(engine: &Arc<Engine>) -> Arc<Self> {
-        Arc::new(Self { engine: Arc::clone(engine), doors: Mutex::default() })
+        Arc::new(Self { engine: Arc::clone(engine), listeners: Mutex::default() })
     }
 
     /// From now on peers find the queue pair.
-    fn list(&self, meeting: &Arc<Meeting>, place: Place) -> io::Result<()> {
+    fn list(&self, meeting: &Arc<Rendezvous>, place: Place) -> io::Result<()> {
         let number = meeting.number();
         let port = number.port().ok_or(io::ErrorKind::InvalidInput)?;
-        let mut doors = self.doors.lock();
-        if let Some(door) = doors.get(&port.number()) {
-            return door.list(number.value(), place, Arc::downgrade(meeting));
+        let mut listeners = self.listeners.lock();
+        if let Some(listener) = listeners.get(&port.number()) {
+            return listener.list(number.value(), place, Arc::downgrade(meeting));
         }
-        let door = Door::new(&self.engine, port);
-        door.list(number.value(), place, Arc::downgrade(meeting))?;
-        doors.insert(port.number(), door);
+        let listener = RendezvousListener::new(&self.engine, port);
+        listener.list(number.value(), place, Arc::downgrade(meeting))?;
+        listeners.insert(port.number(), listener);
         Ok(())
     }
 
-    /// Connections for the queue pair come in no more. A door without queue pairs is closed.
-    fn withdraw(&self, meeting: &Meeting) {
+    /// Connections for the queue pair come in no more. A listener without queue pairs is closed.
+    fn withdraw(&self, meeting: &Rendezvous) {
         let number = meeting.number();
         let Some(port) = number.port() else { return };
-        let mut doors = self.doors.lock();
-        if let Some(door) = doors.get(&port.number())
-            && door.withdraw(number.value())
+        let mut listeners = self.listeners.lock();
+        if let Some(listener) = listeners.get(&port.number())
+            && listener.withdraw(number.value())
         {
-            doors.remove(&port.number());
+            listeners.remove(&port.number());
         }
     }
 

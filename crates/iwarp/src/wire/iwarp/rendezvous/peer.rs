@@ -9,7 +9,7 @@ use crate::engine::MAX_READS;
 use crate::engine::gid::Gid;
 use crate::engine::numbers::port_of;
 use crate::setters::setters;
-use crate::wire::iwarp::rendezvous::door::Place;
+use crate::wire::iwarp::rendezvous::listener::Place;
 use crate::wire::iwarp::rendezvous::proof::Party;
 
 /// The other end of a queue pair that is connected without the connection manager, as in `struct

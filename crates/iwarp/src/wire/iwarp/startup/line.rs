@@ -18,7 +18,7 @@ use crate::engine::options::{KeepAlive, Options};
 use crate::engine::tasks::{Task, Tasks};
 use crate::engine::worker::Worker;
 use crate::port::{Descriptors, Ends, IoPart, IoPartMut, Port, Settings};
-use crate::wire::iwarp::startup::crowd::Place;
+use crate::wire::iwarp::startup::pending::Place;
 use crate::wire::iwarp::startup::{ConnectError, ConnectParams};
 
 /// More than the longest start-up frame.

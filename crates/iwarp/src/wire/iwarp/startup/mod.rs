@@ -6,11 +6,11 @@
 //! ```text
 //!   line       both sides of it, up to the frame that the other end sends
 //!   reception  the connections that a listening socket takes, up to their Request
-//!   crowd      how many of them may be in start-up at a time, and whose
+//!   pending      how many of them may be in start-up at a time, and whose
 //! ```
 
-pub(crate) mod crowd;
 pub(crate) mod line;
+pub(crate) mod pending;
 pub(crate) mod reception;
 
 use std::fmt;

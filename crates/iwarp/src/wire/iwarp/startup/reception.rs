@@ -2,7 +2,7 @@
 
 //! Connections that an acceptor takes, up to their Request.
 //!
-//! The number of connections that may be here at a time is the [`crowd`](crate::wire::iwarp::startup::crowd)'s
+//! The number of connections that may be here at a time is the [`pending`](crate::wire::iwarp::startup::pending)'s
 //! matter. Descriptors are the other thing that runs out: then connections without a Request give
 //! theirs up, the oldest first. If there are none, the listener rests; connections that still wait
 //! after that are refused with a descriptor that was kept for it, so that peers learn what is the
@@ -25,8 +25,8 @@ use crate::engine::tasks::{Task, Tasks};
 use crate::engine::timers::Alarm;
 use crate::port::{Acceptor, Ends, Port};
 use crate::report;
-use crate::wire::iwarp::startup::crowd::{Crowd, Guest, Place, Victim};
 use crate::wire::iwarp::startup::line::{Answering, Called};
+use crate::wire::iwarp::startup::pending::{Pending, PendingBySource, Place, Victim};
 
 /// Connections taken in one go where many come, before others get their turn.
 const IN_ONE_GO: usize = 16;
@@ -52,7 +52,7 @@ pub(crate) struct Reception {
     tasks: Arc<Tasks>,
     config: Config,
     host: Arc<dyn Host>,
-    crowd: Arc<Crowd>,
+    pending: Arc<PendingBySource>,
     entrance: Mutex<Option<Entrance>>,
 }
 
@@ -82,7 +82,7 @@ impl Reception {
             tasks: Arc::clone(accept_set.map_or_else(|| engine.worker.tasks(), AcceptSet::tasks)),
             config,
             host,
-            crowd: Crowd::new(max_pending),
+            pending: PendingBySource::new(max_pending),
             entrance: Mutex::new(None),
         }
     }
@@ -108,7 +108,7 @@ impl Reception {
     /// next, and to find none costs the system as much as to take one; several where many come.
     pub(crate) fn take(&self, acceptor: &dyn Acceptor) {
         self.end_rest(acceptor);
-        let most = if self.crowd.arriving() < RUSH { 1 } else { IN_ONE_GO };
+        let most = if self.pending.arriving() < RUSH { 1 } else { IN_ONE_GO };
         for _ in 0..most {
             match acceptor.accept() {
                 Ok(taken) => {
@@ -148,7 +148,7 @@ impl Reception {
 
     fn welcome(&self, port: Box<dyn Port>) {
         let peer = port.ends().peer;
-        let Some((place, victim)) = self.crowd.enter(Source::of(peer.ip())) else {
+        let Some((place, victim)) = self.pending.enter(Source::of(peer.ip())) else {
             report!(
                 burst 1, WARN, %peer,
                 "too many requests wait for the program's answer: a connection is refused"
@@ -169,7 +169,7 @@ impl Reception {
 
     /// There is no descriptor for a connection that waits. True if there may be one now.
     fn make_do(&self, acceptor: &dyn Acceptor, error: &io::Error) -> bool {
-        if let Some(victim) = self.crowd.evict() {
+        if let Some(victim) = self.pending.evict() {
             report!(
                 burst 1, WARN, %error, source = %victim.source,
                 "no descriptor for a connection: one goes that has asked for nothing"
@@ -226,7 +226,7 @@ impl Reception {
     }
 }
 
-/// Not with the crowd locked.
+/// Not with its lock held.
 fn send_off(victim: Victim) {
     victim.guest.make_room();
 }
@@ -271,7 +271,7 @@ impl Arriving {
         let mut state = arriving.state.lock();
         called.wait(&reception.tasks, Arc::clone(&arriving) as Arc<dyn Task>)?;
         let weak: Weak<Self> = Arc::downgrade(&arriving);
-        place.belongs_to(Weak::clone(&weak) as Weak<dyn Guest>);
+        place.belongs_to(Weak::clone(&weak) as Weak<dyn Pending>);
         let too_late = move || {
             if let Some(arriving) = weak.upgrade() {
                 arriving.drop_it("the start-up frame did not arrive in time");
@@ -341,7 +341,7 @@ fn refuse(called: &Called, why: &str) {
     fate::refused(local, peer, IWARP, why);
 }
 
-impl Guest for Arriving {
+impl Pending for Arriving {
     fn make_room(&self) {
         self.drop_it("others needed the place");
     }

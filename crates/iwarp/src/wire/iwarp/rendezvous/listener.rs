@@ -19,7 +19,7 @@ use crate::engine::tasks::Task;
 use crate::port::Acceptor;
 use crate::report;
 use crate::wire::iwarp::rendezvous::introduction::{Foreign, Introduction, VERSION, refusal};
-use crate::wire::iwarp::rendezvous::{Meeting, Rendezvous};
+use crate::wire::iwarp::rendezvous::{Rendezvous, RendezvousListeners};
 use crate::wire::iwarp::startup::line::Answering;
 use crate::wire::iwarp::startup::reception::{Host, Reception};
 
@@ -35,23 +35,23 @@ pub(crate) struct Place {
 }
 
 /// A port, which listens at the addresses that its queue pairs use and at no others.
-pub(crate) struct Door {
+pub(crate) struct RendezvousListener {
     engine: Arc<Engine>,
     port: Arc<PortNumber>,
-    guests: Arc<Guests>,
+    listed: Arc<Listed>,
     entrances: Mutex<HashMap<Place, Arc<Entrance>>>,
 }
 
-/// The queue pairs that are found at a door.
+/// The queue pairs that are found at a listener.
 #[derive(Default)]
-struct Guests {
-    all: Mutex<HashMap<u32, Guest>>,
+struct Listed {
+    all: Mutex<HashMap<u32, ListedPair>>,
     /// The user was told of a peer with an earlier release.
     reported: AtomicBool,
 }
 
-struct Guest {
-    meeting: Weak<Meeting>,
+struct ListedPair {
+    meeting: Weak<Rendezvous>,
     place: Place,
 }
 
@@ -61,32 +61,37 @@ struct Entrance {
     reception: Reception,
 }
 
-impl Door {
+impl RendezvousListener {
     /// One that listens nowhere yet.
     pub(crate) fn new(engine: &Arc<Engine>, port: &Arc<PortNumber>) -> Self {
         Self {
             engine: Arc::clone(engine),
             port: Arc::clone(port),
-            guests: Arc::default(),
+            listed: Arc::default(),
             entrances: Mutex::default(),
         }
     }
 
     /// The queue pair is found at that address.
-    pub(crate) fn list(&self, number: u32, place: Place, meeting: Weak<Meeting>) -> io::Result<()> {
+    pub(crate) fn list(
+        &self,
+        number: u32,
+        place: Place,
+        meeting: Weak<Rendezvous>,
+    ) -> io::Result<()> {
         let mut entrances = self.entrances.lock();
         if let Entry::Vacant(vacant) = entrances.entry(place) {
             vacant.insert(self.open(place)?);
         }
-        self.guests.all.lock().insert(number, Guest { meeting, place });
+        self.listed.all.lock().insert(number, ListedPair { meeting, place });
         Ok(())
     }
 
     fn open(&self, place: Place) -> io::Result<Arc<Entrance>> {
         let acceptor = self.port.reservation().listen_at(place.ip, place.scope, BACKLOG)?;
         let engine = &self.engine;
-        let config = Rendezvous::startup(engine, 0, 0);
-        let host = Arc::clone(&self.guests) as Arc<dyn Host>;
+        let config = RendezvousListeners::startup(engine, 0, 0);
+        let host = Arc::clone(&self.listed) as Arc<dyn Host>;
         let reception = Reception::new(engine, None, config, engine.options.max_pending, host);
         let entrance = Arc::new(Entrance { acceptor, reception });
         entrance.reception.open(&*entrance.acceptor, Arc::clone(&entrance) as Arc<dyn Task>)?;
@@ -96,16 +101,16 @@ impl Door {
     /// The queue pair is not found any more. True when none is.
     pub(crate) fn withdraw(&self, number: u32) -> bool {
         let mut entrances = self.entrances.lock();
-        let mut guests = self.guests.all.lock();
-        guests.remove(&number);
+        let mut listed = self.listed.all.lock();
+        listed.remove(&number);
         entrances.retain(|place, entrance| {
-            let used = guests.values().any(|guest| guest.place == *place);
+            let used = listed.values().any(|entry| entry.place == *place);
             if !used {
                 entrance.reception.close(&*entrance.acceptor);
             }
             used
         });
-        guests.is_empty()
+        listed.is_empty()
     }
 }
 
@@ -115,7 +120,7 @@ impl Task for Entrance {
     }
 }
 
-impl Host for Guests {
+impl Host for Listed {
     fn requested(&self, request: Request, answering: Answering) {
         let introduction = match Introduction::parse(&request.private_data) {
             Ok(introduction) => introduction,
@@ -138,7 +143,7 @@ impl Host for Guests {
             }
         };
         let meeting =
-            self.all.lock().get(&introduction.to).and_then(|guest| guest.meeting.upgrade());
+            self.all.lock().get(&introduction.to).and_then(|entry| entry.meeting.upgrade());
         match meeting {
             Some(meeting) => meeting.called_on(&introduction, request.private_data, answering),
             None => send_away(answering, "no such queue pair"),

@@ -28,7 +28,7 @@ const SHARE: usize = 16;
 const ELDERS: usize = 16;
 
 /// A connection whose Request has not come.
-pub(crate) trait Guest: Send + Sync {
+pub(crate) trait Pending: Send + Sync {
     /// Goes: others need the place.
     fn make_room(&self);
 
@@ -37,7 +37,7 @@ pub(crate) trait Guest: Send + Sync {
 }
 
 /// See the [module](self).
-pub(crate) struct Crowd {
+pub(crate) struct PendingBySource {
     limit: usize,
     state: Mutex<State>,
 }
@@ -57,7 +57,7 @@ struct State {
 #[derive(Default)]
 struct Share {
     /// By age.
-    arriving: BTreeMap<u64, Option<Weak<dyn Guest>>>,
+    arriving: BTreeMap<u64, Option<Weak<dyn Pending>>>,
     waiting: usize,
 }
 
@@ -104,10 +104,10 @@ impl State {
 /// A connection that lost its place, and has to be told so.
 pub(crate) struct Victim {
     pub(crate) source: Source,
-    pub(crate) guest: Arc<dyn Guest>,
+    pub(crate) guest: Arc<dyn Pending>,
 }
 
-impl Crowd {
+impl PendingBySource {
     /// `limit` places.
     pub(crate) fn new(limit: usize) -> Arc<Self> {
         Arc::new(Self { limit: limit.max(1), state: Mutex::default() })
@@ -128,7 +128,7 @@ impl Crowd {
         state.change(source, |share| share.arriving.insert(serial, None));
         state.arriving += 1;
         drop(state);
-        let place = Place { crowd: Arc::clone(self), source, held: Held::Arriving(serial) };
+        let place = Place { pending: Arc::clone(self), source, held: Held::Arriving(serial) };
         Some((place, victim))
     }
 
@@ -155,18 +155,18 @@ enum Held {
     Waiting,
 }
 
-/// A place in the crowd, until it is dropped.
+/// A place in the pending, until it is dropped.
 pub(crate) struct Place {
-    crowd: Arc<Crowd>,
+    pending: Arc<PendingBySource>,
     source: Source,
     held: Held,
 }
 
 impl Place {
     /// Names the guest that is to go if the place is needed.
-    pub(crate) fn belongs_to(&self, guest: Weak<dyn Guest>) {
+    pub(crate) fn belongs_to(&self, guest: Weak<dyn Pending>) {
         let Held::Arriving(serial) = self.held else { return };
-        let mut state = self.crowd.state.lock();
+        let mut state = self.pending.state.lock();
         let share = state.shares.get_mut(&self.source);
         if let Some(slot) = share.and_then(|share| share.arriving.get_mut(&serial)) {
             *slot = Some(guest);
@@ -174,9 +174,9 @@ impl Place {
     }
 
     /// Earlier guests of this source that have not asked yet, oldest first: the last few of them.
-    pub(crate) fn elders(&self) -> Vec<Arc<dyn Guest>> {
+    pub(crate) fn elders(&self) -> Vec<Arc<dyn Pending>> {
         let Held::Arriving(serial) = self.held else { return Vec::new() };
-        let state = self.crowd.state.lock();
+        let state = self.pending.state.lock();
         let Some(share) = state.shares.get(&self.source) else { return Vec::new() };
         let before = share.arriving.range(..serial).rev().take(ELDERS);
         let mut elders: Vec<_> =
@@ -189,8 +189,8 @@ impl Place {
     /// The Request has come, and waits for an answer. False where too many do.
     pub(crate) fn wait(&mut self) -> bool {
         let Held::Arriving(serial) = self.held else { return true };
-        let mut state = self.crowd.state.lock();
-        if !self.crowd.may_wait(&state, self.source) {
+        let mut state = self.pending.state.lock();
+        if !self.pending.may_wait(&state, self.source) {
             return false;
         }
         state.waiting += 1;
@@ -204,7 +204,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut state = self.crowd.state.lock();
+        let mut state = self.pending.state.lock();
         match self.held {
             Held::Arriving(serial) => _ = state.leave(self.source, serial),
             Held::Waiting => {
@@ -225,7 +225,7 @@ mod tests {
     #[derive(Default)]
     struct Stranger(AtomicBool);
 
-    impl Guest for Stranger {
+    impl Pending for Stranger {
         fn make_room(&self) {
             self.0.store(true, Ordering::SeqCst);
         }
@@ -248,13 +248,13 @@ mod tests {
         Source::of(IpAddr::from([192, 0, 2, n]))
     }
 
-    fn enter(crowd: &Arc<Crowd>, n: u8) -> Option<Arrived> {
-        let (place, victim) = crowd.enter(source(n))?;
+    fn enter(pending: &Arc<PendingBySource>, n: u8) -> Option<Arrived> {
+        let (place, victim) = pending.enter(source(n))?;
         if let Some(victim) = victim {
             victim.guest.make_room();
         }
         let stranger = Arc::new(Stranger::default());
-        let guest = Arc::clone(&stranger) as Arc<dyn Guest>;
+        let guest = Arc::clone(&stranger) as Arc<dyn Pending>;
         place.belongs_to(Arc::downgrade(&guest));
         Some(Arrived { place, stranger })
     }
@@ -262,13 +262,13 @@ mod tests {
     /// Covers: SEC-5042-6.4.2-01
     #[test]
     fn the_oldest_of_the_greediest_goes() {
-        let crowd = Crowd::new(8);
-        let good: Vec<_> = (0..2).map(|_| enter(&crowd, 1).unwrap()).collect();
-        let mut flood: Vec<_> = (0..6).map(|_| enter(&crowd, 2).unwrap()).collect();
+        let pending = PendingBySource::new(8);
+        let good: Vec<_> = (0..2).map(|_| enter(&pending, 1).unwrap()).collect();
+        let mut flood: Vec<_> = (0..6).map(|_| enter(&pending, 2).unwrap()).collect();
         assert!(flood.iter().chain(&good).all(|one| !one.is_gone()));
         for _ in 0..1000 {
-            flood.push(enter(&crowd, 2).unwrap());
-            assert_eq!(crowd.arriving(), 8);
+            flood.push(enter(&pending, 2).unwrap());
+            assert_eq!(pending.arriving(), 8);
         }
         assert!(good.iter().all(|one| !one.is_gone()), "older, but not greedy");
         let (young, old) = (flood.split_off(1000), flood);
@@ -276,14 +276,14 @@ mod tests {
         assert!(young.iter().all(|one| !one.is_gone()));
         // Among equals age decides.
         drop((young, old, good));
-        let all: Vec<_> = (0..9).map(|n| enter(&crowd, n).unwrap()).collect();
+        let all: Vec<_> = (0..9).map(|n| enter(&pending, n).unwrap()).collect();
         assert!(all[0].is_gone() && all[1..].iter().all(|one| !one.is_gone()));
     }
 
     #[test]
     fn requests_of_one_address_leave_room_for_another_s() {
-        let crowd = Crowd::new(32);
-        let asks = |n| enter(&crowd, n).map(|mut one| (one.place.wait(), one));
+        let pending = PendingBySource::new(32);
+        let asks = |n| enter(&pending, n).map(|mut one| (one.place.wait(), one));
         let flood: Vec<_> = (0..32).map(|_| asks(1).unwrap()).collect();
         assert!(flood.iter().all(|(waits, _)| *waits));
         assert!(asks(1).is_none(), "it has all there is");
@@ -295,24 +295,24 @@ mod tests {
         }
         drop(others);
         drop(flood);
-        let state = crowd.state.lock();
+        let state = pending.state.lock();
         assert_eq!((state.arriving, state.waiting), (0, 0));
         assert!(state.shares.is_empty() && state.order.is_empty());
     }
 
     #[test]
     fn requests_may_come_too_late_for_their_place() {
-        let crowd = Crowd::new(1);
-        let mut first = enter(&crowd, 1).unwrap();
+        let pending = PendingBySource::new(1);
+        let mut first = enter(&pending, 1).unwrap();
         assert!(first.place.wait());
-        let mut second = enter(&crowd, 2).unwrap();
-        let third = enter(&crowd, 3).unwrap();
+        let mut second = enter(&pending, 2).unwrap();
+        let third = enter(&pending, 3).unwrap();
         assert!(second.is_gone(), "one may arrive at a time");
         // It had asked already.
         assert!(second.place.wait());
         drop(third);
-        assert!(enter(&crowd, 3).is_none());
+        assert!(enter(&pending, 3).is_none());
         drop(second);
-        assert!(enter(&crowd, 3).is_some());
+        assert!(enter(&pending, 3).is_some());
     }
 }

@@ -16,13 +16,13 @@ const SHARE: usize = 16;
 
 /// The places of a listener.
 #[derive(Debug)]
-pub(super) struct Crowd {
+pub(super) struct PendingBySource {
     limit: usize,
     waiting: usize,
     sources: BTreeMap<Source, usize>,
 }
 
-impl Crowd {
+impl PendingBySource {
     pub(super) fn new(limit: usize) -> Self {
         Self { limit: limit.max(1), waiting: 0, sources: BTreeMap::new() }
     }
@@ -57,25 +57,26 @@ impl Crowd {
 
 #[cfg(test)]
 mod tests {
-    use super::{Crowd, Source};
+    use super::{PendingBySource, Source};
 
     #[test]
     fn one_address_leaves_room_for_others() {
         let of = |n: u8| Source::of([192, 0, 2, n].into());
-        let mut crowd = Crowd::new(32);
-        assert!((0..32).all(|_| crowd.enter(of(1))));
-        assert!(!crowd.enter(of(1)), "it has all there is");
-        let others = (2..20).map(|n| [crowd.enter(of(n)), crowd.enter(of(n)), crowd.enter(of(n))]);
+        let mut pending = PendingBySource::new(32);
+        assert!((0..32).all(|_| pending.enter(of(1))));
+        assert!(!pending.enter(of(1)), "it has all there is");
+        let others =
+            (2..20).map(|n| [pending.enter(of(n)), pending.enter(of(n)), pending.enter(of(n))]);
         for (number, admitted) in others.collect::<std::vec::Vec<_>>().into_iter().enumerate() {
             assert_eq!(admitted, [number < 16, number < 16, false]);
         }
         for n in 1..20 {
             for _ in 0..if n == 1 { 32 } else { 2 } {
-                crowd.leave(of(n));
+                pending.leave(of(n));
             }
         }
-        assert!(crowd.is_empty());
-        crowd.leave(of(1));
-        assert!(crowd.is_empty());
+        assert!(pending.is_empty());
+        pending.leave(of(1));
+        assert!(pending.is_empty());
     }
 }

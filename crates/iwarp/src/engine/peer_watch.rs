@@ -5,7 +5,7 @@
 //! A peer may not read for hours: its program is stopped, or has no receives. Its system still
 //! answers, to probes of its closed window as to segments that are sent again, and then it lives,
 //! as a peer does whose adapter answers. The system's own bound (`TCP_USER_TIMEOUT`) counts the
-//! time without progress instead. So a [`Vigil`] looks at what the system knows now and then, while
+//! time without progress instead. So a [`PeerWatch`] looks at what the system knows now and then, while
 //! anything is outstanding: a peer is gone when it has left questions unanswered for as long as the
 //! connection's patience.
 //!
@@ -45,8 +45,8 @@ pub(crate) fn question_pause(patience: Duration) -> Duration {
 
 /// See the [module](self).
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Vigil {
-    /// When that was last done, or the vigil began.
+pub(crate) struct PeerWatch {
+    /// When that was last done, or the peer_watch began.
     looked: Time,
     /// The system's count of questions when the peer's last answer was seen.
     answered: Option<Count>,
@@ -85,7 +85,7 @@ pub(crate) enum Verdict {
     Gone,
 }
 
-impl Vigil {
+impl PeerWatch {
     /// Begins when something was sent.
     pub(crate) const fn new(now: Time) -> Self {
         Self { looked: now, answered: None, asked: None }
@@ -153,18 +153,18 @@ mod tests {
             }
         }
 
-        fn look(&mut self, vigil: &mut Vigil) -> Verdict {
+        fn look(&mut self, peer_watch: &mut PeerWatch) -> Verdict {
             self.vitals.last_ack = self.now.0.saturating_sub(self.heard.0);
-            vigil.look(self.now, &self.vitals, PATIENCE)
+            peer_watch.look(self.now, &self.vitals, PATIENCE)
         }
 
         /// Looks as often as is wanted, for an hour at most; when the peer was found to be gone.
         fn watch(&mut self, mut event: impl FnMut(&mut Self)) -> Option<Duration> {
-            let mut vigil = Vigil::new(self.now);
+            let mut peer_watch = PeerWatch::new(self.now);
             let mut next = START.plus(pause(PATIENCE));
             while self.after() < Duration::from_secs(3600) {
                 self.pass(next, &mut event);
-                match self.look(&mut vigil) {
+                match self.look(&mut peer_watch) {
                     Verdict::Waiting(at) => {
                         assert!(at > self.now, "looks in vain");
                         next = at;
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn nothing_outstanding_ends_it() {
         let vitals = Vitals { last_ack: Duration::from_secs(3600), ..Vitals::default() };
-        assert_eq!(Vigil::new(START).look(START, &vitals, PATIENCE), Verdict::Idle);
+        assert_eq!(PeerWatch::new(START).look(START, &vitals, PATIENCE), Verdict::Idle);
     }
 
     #[test]
@@ -305,17 +305,17 @@ mod tests {
     #[test]
     fn a_look_between_question_and_answer_kills_nobody() {
         let mut path = Path::new();
-        let mut vigil = Vigil::new(START);
+        let mut peer_watch = PeerWatch::new(START);
         for _ in 0..10 {
             // The question comes after two minutes, and is looked at before its answer.
             path.now = path.now.plus(Duration::from_secs(120));
             path.vitals.probes = 1;
-            assert!(matches!(path.look(&mut vigil), Verdict::Waiting(_)));
+            assert!(matches!(path.look(&mut peer_watch), Verdict::Waiting(_)));
             path.now = path.now.plus(Duration::from_millis(100));
             path.heard = path.now;
             path.vitals.probes = 0;
             path.now = path.now.plus(Duration::from_secs(1));
-            assert!(matches!(path.look(&mut vigil), Verdict::Waiting(_)));
+            assert!(matches!(path.look(&mut peer_watch), Verdict::Waiting(_)));
         }
     }
 

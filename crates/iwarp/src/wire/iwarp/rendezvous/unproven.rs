@@ -12,9 +12,9 @@ use iwarp_types::Time;
 
 use crate::engine::tasks::{Task, Tasks};
 use crate::port::Descriptors;
-use crate::wire::iwarp::rendezvous::Meeting;
-use crate::wire::iwarp::rendezvous::door::send_away;
+use crate::wire::iwarp::rendezvous::Rendezvous;
 use crate::wire::iwarp::rendezvous::introduction::Secret;
+use crate::wire::iwarp::rendezvous::listener::send_away;
 use crate::wire::iwarp::rendezvous::proof::{Claim, Key, PROOF, SHARE, Side, TAG};
 use crate::wire::iwarp::startup::line::{Answering, Line};
 
@@ -29,14 +29,14 @@ const HOLD: Duration = Duration::from_millis(10);
 /// The time that a proof may take.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Guests of one queue pair.
+/// UnprovenPeers of one queue pair.
 #[derive(Default)]
-pub(crate) struct Guests {
-    list: Vec<Guest>,
+pub(crate) struct UnprovenPeers {
+    list: Vec<UnprovenPeer>,
     serial: u64,
 }
 
-struct Guest {
+struct UnprovenPeer {
     serial: u64,
     since: Time,
     /// Under which the worker watches its port.
@@ -71,7 +71,7 @@ pub(crate) struct Proving {
     received: Vec<u8>,
 }
 
-/// The fate of a guest.
+/// The fate of a unproven.
 pub(crate) enum Moved {
     /// Not decided yet.
     No,
@@ -131,7 +131,7 @@ fn tag_of(octets: &[u8]) -> [u8; TAG] {
     octets.first_chunk().copied().unwrap_or_default()
 }
 
-impl Guest {
+impl UnprovenPeer {
     fn descriptors(&self) -> Descriptors<'_> {
         match &self.stage {
             Stage::Waiting(waiting) => waiting.answering.port().descriptors(),
@@ -162,12 +162,12 @@ impl Guest {
     }
 }
 
-impl Guests {
+impl UnprovenPeers {
     /// True if there is room for another. If there are many, the one that has had the longest time
     /// to prove something goes.
     pub(crate) fn make_room(&mut self, tasks: &Tasks, now: Time) -> bool {
         if self.list.len() >= MOST {
-            let oldest = self.list.iter().position(|guest| now >= guest.since.plus(GRACE));
+            let oldest = self.list.iter().position(|unproven| now >= unproven.since.plus(GRACE));
             let Some(oldest) = oldest else { return false };
             self.list.remove(oldest).go(tasks, "others came");
         }
@@ -177,7 +177,7 @@ impl Guests {
     /// Keeps a request until it can be answered.
     pub(crate) fn keep(
         &mut self,
-        meeting: &Weak<Meeting>,
+        meeting: &Weak<Rendezvous>,
         tasks: &Tasks,
         now: Time,
         waiting: Waiting,
@@ -188,7 +188,7 @@ impl Guests {
     /// Awaits the proof.
     pub(crate) fn expect(
         &mut self,
-        meeting: &Weak<Meeting>,
+        meeting: &Weak<Rendezvous>,
         tasks: &Tasks,
         now: Time,
         proving: Proving,
@@ -198,30 +198,30 @@ impl Guests {
 
     fn add(
         &mut self,
-        meeting: &Weak<Meeting>,
+        meeting: &Weak<Rendezvous>,
         tasks: &Tasks,
         now: Time,
         stage: Stage,
     ) -> io::Result<()> {
         self.serial += 1;
         let serial = self.serial;
-        let mut guest = Guest { serial, since: now, task: 0, stage };
+        let mut unproven = UnprovenPeer { serial, since: now, task: 0, stage };
         let watch = Arc::new(Watch { meeting: Weak::clone(meeting), serial });
-        guest.task = tasks.add(guest.descriptors(), Interest::READ, watch)?;
-        self.list.push(guest);
+        unproven.task = tasks.add(unproven.descriptors(), Interest::READ, watch)?;
+        self.list.push(unproven);
         Ok(())
     }
 
     /// True if one was answered and may turn out to be the peer.
     pub(crate) fn any_proving(&self) -> bool {
-        self.list.iter().any(|guest| matches!(guest.stage, Stage::Proving(_)))
+        self.list.iter().any(|unproven| matches!(unproven.stage, Stage::Proving(_)))
     }
 
     /// A request that can be answered, where this end has been told its own number (`told`) or has
     /// not.
     pub(crate) fn next_waiting(&mut self, tasks: &Tasks, now: Time, told: bool) -> Option<Waiting> {
-        let is_due = |guest: &Guest| match &guest.stage {
-            Stage::Waiting(_) => told || guest.held_until().is_some_and(|due| now >= due),
+        let is_due = |unproven: &UnprovenPeer| match &unproven.stage {
+            Stage::Waiting(_) => told || unproven.held_until().is_some_and(|due| now >= due),
             Stage::Proving(_) => false,
         };
         let place = self.list.iter().position(is_due)?;
@@ -233,12 +233,12 @@ impl Guests {
 
     /// When the next request can be answered without this end's own number.
     pub(crate) fn next_due(&self, now: Time) -> Option<Time> {
-        self.list.iter().filter_map(Guest::held_until).filter(|due| *due > now).min()
+        self.list.iter().filter_map(UnprovenPeer::held_until).filter(|due| *due > now).min()
     }
 
     /// Something has come from one of them, or it has closed.
     pub(crate) fn moved(&mut self, tasks: &Tasks, serial: u64) -> Moved {
-        let Some(place) = self.list.iter().position(|guest| guest.serial == serial) else {
+        let Some(place) = self.list.iter().position(|unproven| unproven.serial == serial) else {
             return Moved::No;
         };
         let proof = match &mut self.list[place].stage {
@@ -255,32 +255,34 @@ impl Guests {
         }
     }
 
-    /// Drops guests that were asked for a proof long ago. If this process has slept itself, a proof
+    /// Drops unproven that were asked for a proof long ago. If this process has slept itself, a proof
     /// may have come unread.
     pub(crate) fn expire(&mut self, tasks: &Tasks, now: Time) -> Option<(Line, Negotiated, Claim)> {
-        let is_late = |guest: &&Guest| {
-            matches!(guest.stage, Stage::Proving(_)) && now >= guest.since.plus(PATIENCE)
+        let is_late = |unproven: &&UnprovenPeer| {
+            matches!(unproven.stage, Stage::Proving(_)) && now >= unproven.since.plus(PATIENCE)
         };
-        while let Some(Guest { serial, .. }) = self.list.iter().find(is_late) {
+        while let Some(UnprovenPeer { serial, .. }) = self.list.iter().find(is_late) {
             let serial = *serial;
             if let Moved::Proven(line, terms, claim) = self.moved(tasks, serial) {
                 return Some((line, terms, claim));
             }
-            let left = self.list.extract_if(.., |guest| guest.serial == serial);
-            left.for_each(|guest| guest.go(tasks, "no proof came"));
+            let left = self.list.extract_if(.., |unproven| unproven.serial == serial);
+            left.for_each(|unproven| unproven.go(tasks, "no proof came"));
         }
         None
     }
 
     /// All of them go.
     pub(crate) fn send_all_away(&mut self, tasks: &Tasks) {
-        self.list.drain(..).for_each(|guest| guest.go(tasks, "there is a connection, or none due"));
+        self.list
+            .drain(..)
+            .for_each(|unproven| unproven.go(tasks, "there is a connection, or none due"));
     }
 }
 
-/// Notices what a guest does.
+/// Notices what a unproven does.
 struct Watch {
-    meeting: Weak<Meeting>,
+    meeting: Weak<Rendezvous>,
     serial: u64,
 }
 

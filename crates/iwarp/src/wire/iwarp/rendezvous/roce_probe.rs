@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use iwarp_types::Time;
 
-use super::meeting::{Meeting, Search, State};
-use crate::engine::endpoint::Ear;
+use super::meeting::{Rendezvous, Search, State};
+use crate::engine::endpoint::RoceListener;
 use crate::engine::numbers::{LOWEST_PORT, port_of};
 use crate::engine::options::Wire;
 use crate::report;
@@ -26,13 +26,13 @@ const FIRST: Duration = Duration::from_millis(10);
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// When the next question is due.
-pub(super) struct Question {
+pub(super) struct RoceProbe {
     next: Time,
     pause: Duration,
     listens: bool,
 }
 
-impl Question {
+impl RoceProbe {
     pub(super) const fn due(&self) -> Time {
         self.next
     }
@@ -43,7 +43,7 @@ const fn is_foreign(qpn: u32) -> bool {
     (port_of(qpn) as u32) < LOWEST_PORT
 }
 
-impl Ear for Meeting {
+impl RoceListener for Rendezvous {
     fn heard_roce(&self) {
         let mut state = self.state.lock();
         if let (Some(peer), Some(_)) = (state.peer, &state.search) {
@@ -52,12 +52,12 @@ impl Ear for Meeting {
     }
 }
 
-impl Meeting {
+impl Rendezvous {
     /// The question to be asked about the peer.
-    pub(super) fn question(&self) -> Option<Question> {
+    pub(super) fn question(&self) -> Option<RoceProbe> {
         let either = self.engine().options.spoken() == Wire::Auto;
         let next = self.now().plus(FIRST);
-        either.then_some(Question { next, pause: FIRST, listens: false })
+        either.then_some(RoceProbe { next, pause: FIRST, listens: false })
     }
 
     /// The queue pair is in RTS, and may ask.
@@ -76,8 +76,8 @@ impl Meeting {
             return false;
         }
         if !question.listens {
-            let ear: Weak<dyn Ear> = self.itself();
-            if let Err(error) = self.endpoint().listen_for_roce(ear) {
+            let listener: Weak<dyn RoceListener> = self.itself();
+            if let Err(error) = self.endpoint().listen_for_roce(listener) {
                 tracing::debug!(%error, "no port for datagrams: queue pairs speak iWARP");
                 search.question = None;
                 return false;
