@@ -147,13 +147,14 @@ fn a_service_may_come_a_little_late() {
 fn a_port_is_one_id_s() {
     let device = device();
     let channel = EventChannel::new(&device).unwrap();
-    let server = serving(&channel, any_port(Ipv4Addr::LOCALHOST));
-    let addr = server.local_addr().unwrap();
+    // Connections have ports of their own. This one comes first, as another program on the host may
+    // have the TCP port of a number that is free for a service.
+    let connections = Id::new(&channel).unwrap();
+    connections.bind(any_port(Ipv4Addr::LOCALHOST)).unwrap();
+    let addr = connections.local_addr().unwrap();
+    let server = serving(&channel, addr);
     let other = Id::for_datagrams(&channel, PortSpace::Udp).unwrap();
     assert_eq!(other.bind(addr).unwrap_err().kind(), ErrorKind::AddrInUse);
-    // Connections have ports of their own.
-    let connections = Id::new(&channel).unwrap();
-    connections.bind(addr).unwrap();
     server.close();
     other.bind(addr).unwrap();
     let elsewhere = SocketAddr::new([192, 0, 2, 1].into(), 0);
