@@ -58,7 +58,7 @@ fn main() {
             ("port, as a train, built with ICRC", &mut made_train.anew(32, 64)),
         ],
     );
-    println!("\n4 octets there and back, for each half:");
+    println!("\n4 bytes there and back, for each half:");
     let (one, other) = (std_socket(), std_socket());
     let port = Ports::new(true);
     let made = Ports::new(true);

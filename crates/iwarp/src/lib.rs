@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! RDMA verbs and a connection manager over plain TCP, on any machine: no RDMA device, no kernel
-//! module, no privileges. On the wire it is iWARP (RFC 5040, 5041, 5044, 6581, 7306).
+//! RDMA verbs and a connection manager over plain TCP and UDP, on any machine: no RDMA device, no
+//! kernel module, no privileges. On the wire it is iWARP (RFC 5040, 5041, 5044, 6581, 7306) or RoCE
+//! v2.
 //!
 //! ```text
 //!   verbs    device, protection domain, memory region and window, completion queue and channel,

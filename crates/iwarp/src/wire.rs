@@ -9,8 +9,8 @@
 //! [`QueuePair::on_core`](crate::QueuePair::on_core) makes a queue pair of one, and
 //! [`QueuePair::attach`](crate::QueuePair::attach) gives it a connected stream
 //! ([`port`](crate::port)). There is no start-up: the ends negotiate in the stream or before it.
-//! The connection manager and [`QueuePair::connect_to`](crate::QueuePair::connect_to) belong to
-//! iWARP and refuse such a queue pair.
+//! The connection manager and [`QueuePair::connect_to`](crate::QueuePair::connect_to) serve
+//! iWARP and RoCE v2, and refuse such a queue pair. The wings of these two wires are private here.
 
 pub(crate) mod iwarp;
 pub(crate) mod roce;

@@ -23,7 +23,7 @@ pub(super) const SILENCE: [(&str, &str); 2] =
 pub(super) enum Fault {
     None,
     /// Packets are lost, late, doubled, out of order, or damaged so that TCP sees it.
-    DatagramFaults(Vec<(&'static str, u64)>),
+    PacketFaults(Vec<(&'static str, u64)>),
     /// No packet passes for a while, which TCP and the connections survive.
     Cut(Duration),
     /// No packet passes any more.
@@ -56,7 +56,7 @@ impl Fault {
         }
         let fault = match dice.between(1, 100) {
             1..=15 => Self::None,
-            16..=45 => Self::DatagramFaults(weather(dice)),
+            16..=45 => Self::PacketFaults(weather(dice)),
             46..=55 => Self::Cut(Duration::from_millis(dice.between(50, 1500))),
             56..=58 => Self::Lost,
             59..=64 => Self::Reset(dice.between(1, 30)),
@@ -67,13 +67,13 @@ impl Fault {
                 Self::Stop(side, Duration::from_millis(dice.between(10, most)))
             }
         };
-        if traffic.bears(&fault) { fault } else { Self::DatagramFaults(weather(dice)) }
+        if traffic.bears(&fault) { fault } else { Self::PacketFaults(weather(dice)) }
     }
 
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::None => "none",
-            Self::DatagramFaults(_) => "weather",
+            Self::PacketFaults(_) => "weather",
             Self::Cut(_) => "cut",
             Self::Lost => "lost",
             Self::Reset(_) => "reset",
@@ -88,7 +88,7 @@ impl Fault {
     pub(super) fn told(&self) -> String {
         match self {
             Self::None => "no fault".to_owned(),
-            Self::DatagramFaults(weather) => {
+            Self::PacketFaults(weather) => {
                 let words: Vec<_> = weather.iter().map(|(what, n)| format!("{what} {n}")).collect();
                 words.join(", ")
             }
@@ -106,7 +106,7 @@ impl Fault {
 
     pub(super) fn allows(&self) -> Allows {
         match self {
-            Self::None | Self::DatagramFaults(_) | Self::Cut(_) | Self::Stop(..) => Allows::Nothing,
+            Self::None | Self::PacketFaults(_) | Self::Cut(_) | Self::Stop(..) => Allows::Nothing,
             Self::Lost | Self::Reset(_) | Self::Forged(_) | Self::Kill(_) | Self::Files(_) => {
                 Allows::Errors
             }
@@ -116,7 +116,7 @@ impl Fault {
     /// The state of the network from the beginning.
     pub(super) fn prepare(&self, wire: &Wire) -> Result<()> {
         match self {
-            Self::DatagramFaults(weather) => {
+            Self::PacketFaults(weather) => {
                 weather.iter().try_for_each(|(what, number)| wire.set(what, *number))
             }
             Self::Forged(number) => wire.set("forge", *number),
@@ -132,7 +132,7 @@ impl Fault {
         client: &mut Process,
     ) -> Result<()> {
         match self {
-            Self::None | Self::DatagramFaults(_) | Self::Forged(_) | Self::Files(_) => {}
+            Self::None | Self::PacketFaults(_) | Self::Forged(_) | Self::Files(_) => {}
             Self::Cut(time) => {
                 wire.set("cut", 1)?;
                 thread::sleep(*time);

@@ -79,11 +79,11 @@ fn draw(dice: &mut Dice, number: u64) -> Episode {
         _ => dice.choose(&[Personality::Iwarp, Personality::Roce]),
     };
     let fault = Fault::draw(dice, &traffic);
-    let traffic = if let Fault::DatagramFaults(_) = fault { traffic.lighter() } else { traffic };
+    let traffic = if let Fault::PacketFaults(_) = fault { traffic.lighter() } else { traffic };
     // Some strike while the connection is being made, the others before all is done.
     let most = if dice.of_a_hundred(25) { 100 } else { traffic.lasts_ms() };
     let after = match fault {
-        // A peer's first frame tells that it has atomics, and after 3 s without one they complete
+        // A peer's first frame tells that it has atomics, and after 10 s without one they complete
         // in error (`rdmap/hello.rs`): a process that is stopped for longer has sent it before.
         Fault::Stop(_, time) if time > Duration::from_secs(2) => Duration::from_secs(1),
         _ => Duration::from_millis(dice.between(0, most)),

@@ -206,7 +206,7 @@ pub extern "C" fn ibv_reg_mr_ex(pd: &Pd, init: &ibv_mr_init_attr) -> *mut Mr {
     })
 }
 
-/// `ibv_rereg_mr`: 0, or `IBV_REREG_MR_ERR_...` with `errno` set. The region is as it was then.
+/// `ibv_rereg_mr`: 0, or `IBV_REREG_MR_ERR_...` with `errno` set; then the region is unchanged.
 pub extern "C" fn ibv_rereg_mr(
     mr: &Mr,
     flags: c_int,

@@ -31,7 +31,7 @@
 //!   field, mad, message               encoding of the messages
 //!   time, reason, service, own_kind   meaning of their fields
 //!   call, event, settings             the interface to a program
-//!   pending, listener                   places of requests that wait for a program's answer
+//!   pending, listener                 places of requests that wait for a program's answer
 //!   connection, sidr, table           state of each connection and SIDR request
 //!   manager                           actions on messages, calls and time
 //!   addressee                         the process that a datagram is for, among several

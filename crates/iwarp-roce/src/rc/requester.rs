@@ -14,10 +14,11 @@ use crate::wire::{
     AtomicEth, AtomicKind, Bth, Burst, Header, Message, Position, Psn, Reth, SendTail, Transport,
 };
 
-/// Acknowledgements asked for in each window, and the packets of a long message between two
-/// (ROCE-047); the least number in a window of few packets.
+/// Acknowledgements asked for in each window (ROCE-047).
 const ASKS: u64 = 4;
+/// Packets of a long message between two of them (ROCE-047).
 const APART: RangeInclusive<u64> = 16..=64;
+/// The least number of them in a window of few packets.
 const LEAST_ASKS: u64 = 2;
 
 /// The progress of requests that were sent and acknowledged.

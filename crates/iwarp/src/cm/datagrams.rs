@@ -23,7 +23,7 @@ use crate::engine::sync::Mutex;
 use crate::engine::timers::Alarm;
 use crate::wire::roce::manager::{Communication, ConnectionManager, Party};
 
-/// A question of this end's, until it is answered.
+/// A SIDR request of this end, until it is answered.
 pub(crate) struct SidrRequest {
     id: WeakId,
     manager: Arc<ConnectionManager>,

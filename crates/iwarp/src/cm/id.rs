@@ -714,7 +714,7 @@ fn accept_with(
     Ok(attached.inspect_err(|_| core.is_told_of_the_end())?)
 }
 
-/// The unspecified address as the peer's means this host.
+/// A peer's address that is unspecified means this host.
 fn connectable(addr: SocketAddr) -> SocketAddr {
     match addr {
         SocketAddr::V4(v4) if v4.ip().is_unspecified() => {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The core of a queue pair: iWARP's, or one that a program brings.
+//! The core of a queue pair: iWARP's, RoCE v2's, or one over a stream that a program brings.
 //!
 //! A match stands at the top of each call, so that iWARP's core is called statically and inlined;
 //! another one costs a virtual call for all bytes that have come or go out together.
@@ -24,7 +24,7 @@ use iwarp_types::{
 pub(crate) enum AnyCore {
     /// Its bulk work is done beside the lock, by a link's pipelines.
     Iwarp(Qp),
-    /// Its bulk work is done under the lock.
+    /// Another protocol's over a stream: its bulk work is done under the lock.
     Stream(BoxedCore),
     /// RoCE's, over datagrams: its bulk work is done under the lock.
     Datagram(Box<DatagramQp>),
@@ -51,7 +51,7 @@ impl AnyCore {
         }
     }
 
-    /// The one that is not iWARP's, to which a link without pipelines belongs.
+    /// The other protocol's over a stream, to which a link without pipelines belongs.
     pub(crate) fn stream(&mut self) -> &mut BoxedCore {
         match self {
             Self::Stream(core) => core,

@@ -11,7 +11,8 @@
 //! A *receiver* and a *transmitter* hold the token of that direction of a link.
 //!
 //! - `engine`, `who`, `depth`, `send_cq`, `recv_cq`, `send_owner`, `recv_owner`, `srq`, `parks`,
-//!   `qp_type`, `events`, `number`: the thread that creates the queue pair, before it is shared.
+//!   `qp_type`, `events`, `number`, `packets`: the thread that creates the queue pair, before it is
+//!   shared.
 //! - `core` (the core, slots, link, mux, habits of the program, timeout, number of the connection):
 //!   caller threads that post, poll or change the state, and the worker, under its lock. Of these,
 //!   `program` (who is told of the connection, whether the handle is gone, whether the process exits,
@@ -100,7 +101,7 @@ pub(crate) struct Endpoint {
 
 /// See [`Endpoint::set_patience`].
 #[derive(Clone, Copy)]
-struct Patience(Option<Duration>);
+pub(crate) struct Patience(pub(crate) Option<Duration>);
 
 /// The parts of an endpoint: its core, how large its queues are, and whose it is.
 #[derive(Debug)]

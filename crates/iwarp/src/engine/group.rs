@@ -286,11 +286,13 @@ impl Group {
     }
 
     fn drive_as(&self, driver: &mut Driver, by: By) -> bool {
-        let sole = driver.sole.as_deref().filter(|_| by != By::Worker);
-        let moved = sole.and_then(|sole| self.try_sole(sole, by)).unwrap_or_else(|| {
-            self.need_epoll(driver);
-            self.drive_ready(&mut driver.events, by).moved
-        });
+        let moved = match &driver.sole {
+            Some(sole) if by != By::Worker && sole.can_be_tried() => self.try_sole(&**sole, by),
+            _ => {
+                self.need_epoll(driver);
+                self.drive_ready(&mut driver.events, by).moved
+            }
+        };
         self.count_try(driver);
         moved
     }
@@ -315,17 +317,17 @@ impl Group {
         self.handover.may_be_left() && member.memberships().is_leased_beside(self)
     }
 
-    /// Tries the only stream there is; `None` where it takes a look at the epoll. A try costs no more
-    /// than that look, which would come on top.
-    fn try_sole(&self, sole: &dyn Member, by: By) -> Option<bool> {
+    /// Tries the only stream there is. That costs no more than a look at the epoll, which would come
+    /// on top.
+    fn try_sole(&self, sole: &dyn Member, by: By) -> bool {
         let _call = self.handover.call();
-        let moved = sole.attempt(by)?;
+        let moved = sole.attempt(by);
         if moved {
             self.handover.renew_short_lease(|| self.nanos());
         } else if self.handover.has_waiters() && sole.awaits_in_vain() {
             sole.update_interest();
         }
-        Some(moved)
+        moved
     }
 
     fn drive_ready(&self, events: &mut Events, by: By) -> Served {

@@ -30,7 +30,7 @@
 //!   clock      the system's time
 //!   turns      workers without threads, for simulators
 //!   tasks      descriptors that are waited for on behalf of others
-//!   peer_watch  whether a silent peer is still there
+//!   peer_watch whether a silent peer is still there
 //!   send_memory  what the system may keep for peers that do not read
 //!   live       the connections there are, for the end of the process
 //!   service_ports  ports of datagram services
@@ -69,8 +69,10 @@
 //! - *to outlive*: of work requests: to stay pending for a while after the peer has closed the stream.
 //! - *acknowledgement*: the answer to a Read of no bytes: the peer has received everything sent before
 //!   it.
-//! - *door, rendezvous*: the listener of a queue pair that is connected without the connection manager,
-//!   and the way in which two of them meet.
+//! - *rendezvous*: the way in which two queue pairs meet without the connection manager. Its listener
+//!   is the port of up to 256 queue pairs.
+//! - *member*: a link or a mux, as a poll group drives it.
+//! - *mover*: a link or a mux, as an endpoint calls it.
 
 pub(crate) mod accept_set;
 pub(crate) mod any_core;
@@ -111,6 +113,7 @@ mod variables;
 pub(crate) mod wake_fd;
 pub(crate) mod worker;
 
+use std::any::Any;
 use std::io;
 use std::iter;
 use std::sync::Arc;
@@ -163,6 +166,7 @@ pub(crate) struct Engine {
     pub(crate) live: Arc<Live>,
     pub(crate) numbers: Arc<Numbers>,
     pub(crate) service_ports: Arc<ServicePorts>,
+    kept: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
     /// Connections that are made in the order in which they were asked for.
     pub(crate) connect_order: Arc<ConnectOrder>,
     /// To refuse connections with when there are no descriptors.
@@ -206,6 +210,7 @@ impl Engine {
             live: Live::new(),
             numbers: Numbers::new(&network, options.ports.clone()),
             service_ports: Arc::default(),
+            kept: Mutex::default(),
             spare: Mutex::default(),
             options,
             network,
@@ -217,6 +222,17 @@ impl Engine {
             engine.others.push(worker(&clock)?);
         }
         Ok(engine)
+    }
+
+    /// The state of this type that a wing keeps for as long as anything of the device lives.
+    pub(crate) fn kept<T: Any + Default + Send + Sync>(&self) -> Arc<T> {
+        let mut kept = self.kept.lock();
+        let known = kept.iter().find_map(|known| Arc::clone(known).downcast().ok());
+        known.unwrap_or_else(|| {
+            let new: Arc<T> = Arc::default();
+            kept.push(Arc::clone(&new) as Arc<dyn Any + Send + Sync>);
+            new
+        })
     }
 
     /// Takes a share of the port for datagrams.

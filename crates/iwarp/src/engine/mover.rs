@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crate::port::Vitals;
 
-/// Moves the octets of one stream, for the one endpoint that it belongs to.
+/// Moves the bytes of one stream, for the one endpoint that it belongs to.
 pub(crate) trait StreamMover: fmt::Debug + Send + Sync {
     /// Sends what can be sent.
     fn transmit(&self);
@@ -28,7 +28,7 @@ pub(crate) trait StreamMover: fmt::Debug + Send + Sync {
     fn hold(&self);
     /// True if what was posted may be left to a task, which sends it soon. To be asked after the post.
     fn gathers(&self) -> bool;
-    /// True while octets go out whose work requests have not completed yet.
+    /// True while bytes go out whose work requests have not completed yet.
     fn is_writing(&self) -> bool;
     /// True once the stream is not used any more.
     fn is_closed(&self) -> bool;

@@ -46,7 +46,7 @@ pub(crate) fn question_pause(patience: Duration) -> Duration {
 /// See the [module](self).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeerWatch {
-    /// When that was last done, or the peer_watch began.
+    /// When that was last done, or the watch began.
     looked: Time,
     /// The system's count of questions when the peer's last answer was seen.
     answered: Option<Count>,
@@ -153,18 +153,18 @@ mod tests {
             }
         }
 
-        fn look(&mut self, peer_watch: &mut PeerWatch) -> Verdict {
+        fn look(&mut self, watch: &mut PeerWatch) -> Verdict {
             self.vitals.last_ack = self.now.0.saturating_sub(self.heard.0);
-            peer_watch.look(self.now, &self.vitals, PATIENCE)
+            watch.look(self.now, &self.vitals, PATIENCE)
         }
 
         /// Looks as often as is wanted, for an hour at most; when the peer was found to be gone.
         fn watch(&mut self, mut event: impl FnMut(&mut Self)) -> Option<Duration> {
-            let mut peer_watch = PeerWatch::new(self.now);
+            let mut watch = PeerWatch::new(self.now);
             let mut next = START.plus(pause(PATIENCE));
             while self.after() < Duration::from_secs(3600) {
                 self.pass(next, &mut event);
-                match self.look(&mut peer_watch) {
+                match self.look(&mut watch) {
                     Verdict::Waiting(at) => {
                         assert!(at > self.now, "looks in vain");
                         next = at;
@@ -305,17 +305,17 @@ mod tests {
     #[test]
     fn a_look_between_question_and_answer_kills_nobody() {
         let mut path = Path::new();
-        let mut peer_watch = PeerWatch::new(START);
+        let mut watch = PeerWatch::new(START);
         for _ in 0..10 {
             // The question comes after two minutes, and is looked at before its answer.
             path.now = path.now.plus(Duration::from_secs(120));
             path.vitals.probes = 1;
-            assert!(matches!(path.look(&mut peer_watch), Verdict::Waiting(_)));
+            assert!(matches!(path.look(&mut watch), Verdict::Waiting(_)));
             path.now = path.now.plus(Duration::from_millis(100));
             path.heard = path.now;
             path.vitals.probes = 0;
             path.now = path.now.plus(Duration::from_secs(1));
-            assert!(matches!(path.look(&mut peer_watch), Verdict::Waiting(_)));
+            assert!(matches!(path.look(&mut watch), Verdict::Waiting(_)));
         }
     }
 

@@ -153,7 +153,8 @@ impl<B: Bell> ReadyList<B> {
         self.settle(state);
     }
 
-    /// Has the bell ring if it must, and the flag agree.
+    /// Rings or silences the bell, as the list and the hush demand, and clears `any` if the list is
+    /// empty.
     fn settle(&self, state: &mut State) {
         let any = !state.list.is_empty();
         if !any {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::around::{Held, Wrap, around, gathered, pass_on};
 use super::{IoPart, IoPartMut, Network, Port, Readiness};
 
-/// The fate of the bytes of a connection. It is repeated by an equal seed and equal calls.
+/// The fate of the bytes of a connection: equal for equal seeds and equal calls.
 #[derive(Clone, Copy, Debug)]
 pub struct Faults {
     /// The seed of all that is drawn.

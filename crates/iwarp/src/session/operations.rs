@@ -290,7 +290,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         if let Some(core) = self.handle.alive() {
             core.disconnect();
-            // No event tells the end any more.
+            // No event reports the end any more.
             self.handle.end.disconnected(Ended::Closed);
         }
     }

@@ -9,7 +9,7 @@
 //! others, and they may be awaited on other runtimes than the one that drives: when that ends,
 //! they are woken and the next one spawns a driver on its own.
 //!
-//! The session's stream is in the runtime's own reactor (`engine/link/reactor.rs`). Where the task waits
+//! The session's stream is in the runtime's own reactor (`wire/iwarp/link/reactor.rs`). Where the task waits
 //! for room, receives or the end of a hold, it sleeps by way of the poll group. If one turn has
 //! completed several operations, the tasks that it has woken will post: `post_send` leaves that to the
 //! driver's next turn, which is queued behind them, and it goes out in one system call. Threads and

@@ -42,7 +42,7 @@ fn meet(one: &RoceEnd, other: &RoceEnd, to: QpState) {
     }
 }
 
-/// DatagramFaults that TCP knows nothing of.
+/// Faults of datagrams, which TCP does not meet.
 fn storm() -> DatagramFaults {
     DatagramFaults {
         lost: 20_000,

@@ -395,7 +395,7 @@ fn a_full_port_keeps_the_rest_in_order() {
     has_nothing(&*to);
 }
 
-/// Numbers of packets as they come through the faults of a seed.
+/// Numbers of the packets that arrive with these faults, drawn from that seed.
 fn through(seed: u64, faults: DatagramFaults) -> Vec<u32> {
     let network = MemoryDatagrams::new(seed);
     network.set_faults(faults);

@@ -247,7 +247,7 @@ impl Found {
     }
 }
 
-/// Reservation, doors, both ends' proofs and the choice between two connections.
+/// Reservation, listeners, both ends' proofs and the choice between two connections.
 #[test]
 fn queue_pairs_meet_without_a_socket() {
     if passed_apart(this_test!(), DEADLINE) {

@@ -186,7 +186,7 @@ fn refusals_tell_nothing() {
     is_refused(ask(&mut connect(port(&third)), &words(from, to)));
 }
 
-/// A door may have two addresses, but each queue pair has one.
+/// A listener may have two addresses, but each queue pair has one.
 #[test]
 fn a_queue_pair_is_found_at_its_own_address_alone() {
     let place = Place::new();

@@ -17,7 +17,7 @@ use proptest::prelude::*;
 use crate::cm::scene::*;
 
 #[derive(Clone, Copy, Debug)]
-struct DatagramFaults {
+struct Conditions {
     /// In percent.
     loss: u32,
     duplicates: u32,
@@ -57,7 +57,7 @@ struct Known {
 }
 
 struct World {
-    faults: DatagramFaults,
+    faults: Conditions,
     random: Seeded,
     now: Time,
     ends: [Manager<Seeded>; 2],
@@ -68,7 +68,7 @@ struct World {
 }
 
 impl World {
-    fn new(seed: u64, faults: DatagramFaults) -> Self {
+    fn new(seed: u64, faults: Conditions) -> Self {
         let mut ends =
             [A, B].map(|end| Manager::new(settings(end), Seeded(seed ^ (end as u64 + 1))));
         for end in &mut ends {
@@ -228,7 +228,7 @@ impl World {
 
     fn carry(&mut self, end: usize) {
         while let Some((path, octets)) = self.ends[end].poll_transmit() {
-            let DatagramFaults { loss, duplicates, delay, .. } = self.faults;
+            let Conditions { loss, duplicates, delay, .. } = self.faults;
             if self.percent(loss) {
                 continue;
             }
@@ -273,7 +273,7 @@ impl World {
     }
 
     /// Connects, until nothing more comes of it.
-    fn connect(seed: u64, faults: DatagramFaults, connections: u32) -> Self {
+    fn connect(seed: u64, faults: Conditions, connections: u32) -> Self {
         let mut world = Self::new(seed, faults);
         for number in 0..connections {
             let end = (number % 2) as usize;
@@ -313,7 +313,7 @@ impl World {
     }
 }
 
-fn agree(seed: u64, faults: DatagramFaults, connections: u32) {
+fn agree(seed: u64, faults: Conditions, connections: u32) {
     let mut world = World::connect(seed, faults, connections);
     let [a, b] = world.beliefs();
     assert_eq!(a, b, "one end believes in what the other does not");
@@ -324,9 +324,9 @@ fn agree(seed: u64, faults: DatagramFaults, connections: u32) {
     world.assert_all_is_over();
 }
 
-fn faults() -> impl Strategy<Value = DatagramFaults> {
+fn faults() -> impl Strategy<Value = Conditions> {
     (0u32..=20, 0u32..=30, 1u32..4000, 1u32..4000, 0u32..=10).prop_map(
-        |(loss, duplicates, delay, thought, asleep)| DatagramFaults {
+        |(loss, duplicates, delay, thought, asleep)| Conditions {
             loss,
             duplicates,
             delay,
@@ -349,7 +349,7 @@ proptest! {
 /// No message gets through, and still everything ends.
 #[test]
 fn without_a_network_everything_ends() {
-    let faults = DatagramFaults { loss: 100, duplicates: 0, delay: 1, thought: 100, asleep: 0 };
+    let faults = Conditions { loss: 100, duplicates: 0, delay: 1, thought: 100, asleep: 0 };
     agree(1, faults, 6);
 }
 
@@ -360,7 +360,7 @@ fn without_a_network_everything_ends() {
 #[test]
 fn what_one_end_alone_believes_in_ends_with_it() {
     let faults =
-        DatagramFaults { loss: 19, duplicates: 26, delay: 14_417, thought: 26_042, asleep: 10 };
+        Conditions { loss: 19, duplicates: 26, delay: 14_417, thought: 26_042, asleep: 10 };
     let mut half_open = 0;
     for seed in [7_749_897_307_442_490_425, 4_423_586].into_iter().chain(0..300) {
         let mut world = World::connect(seed, faults, 4);
@@ -372,5 +372,5 @@ fn what_one_end_alone_believes_in_ends_with_it() {
         world.run();
         world.assert_all_is_over();
     }
-    assert!(half_open > 0, "this faults shows nothing");
+    assert!(half_open > 0, "these faults show nothing");
 }

@@ -20,7 +20,7 @@ use super::target::{Chunk, Manner, Target};
 
 /// The ways in which a seed cuts the stream and holds it up.
 #[derive(Clone, Copy, Debug)]
-struct DatagramFaults {
+struct StreamFaults {
     /// The longest piece in bytes; the first of each write are shorter.
     piece: usize,
     /// The longest delay of a piece.
@@ -41,7 +41,7 @@ struct Way {
 pub(super) struct World {
     now: Duration,
     choices: Choices<'static>,
-    faults: DatagramFaults,
+    faults: StreamFaults,
     to_target: Way,
     to_tester: Way,
     pub(super) target: Target,
@@ -62,7 +62,7 @@ const SHORT: usize = 300;
 impl World {
     pub(super) fn new(seed: u64, role: Role, manner: Manner) -> Rc<RefCell<Self>> {
         let mut choices = Choices::from_seed(seed);
-        let faults = DatagramFaults {
+        let faults = StreamFaults {
             piece: choices.pick(&[1, 3, 40, 700, 1 << 20]),
             delay: Duration::from_micros(choices.pick(&[0, 50, 2000])),
         };

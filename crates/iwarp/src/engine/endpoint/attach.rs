@@ -23,7 +23,7 @@ pub(crate) struct Adoption<'a> {
     pub(crate) is_iwarp: bool,
     /// The number of the connection, of [`Worker::next_id`](crate::engine::worker::Worker::next_id).
     pub(crate) connection: u64,
-    /// Octets that are built at most before the stream takes some.
+    /// Bytes that are built at most before the stream takes some.
     pub(crate) budget: usize,
     pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) fate: Option<Arc<Fate>>,
@@ -32,32 +32,27 @@ pub(crate) struct Adoption<'a> {
 }
 
 impl Endpoint {
-    /// Has a stream from now on, which begins to move in the groups of [`Self::groups`].
+    /// Has a stream from now on, which begins to move in the groups of [`Self::groups`]. Returns the
+    /// patience with its peer, if the program has set one.
     ///
     /// # Errors
     ///
     /// `InvalidInput` where it has one, or cannot have one; out of memory.
-    pub(crate) fn adopt(self: &Arc<Self>, adoption: Adoption<'_>) -> io::Result<()> {
+    pub(crate) fn adopt(self: &Arc<Self>, adoption: Adoption<'_>) -> io::Result<Option<Patience>> {
         let Adoption { link, is_iwarp, connection, budget, observer, fate, establish } = adoption;
-        let patience = {
-            let mut core = self.core.lock();
-            if core.core.is_iwarp() != is_iwarp || core.link.is_some() || core.core.is_outlived() {
-                return Err(io::ErrorKind::InvalidInput.into());
-            }
-            self.engine.live.add(self)?;
-            core.program.observer = observer;
-            core.program.fate = fate;
-            establish(&mut core.core);
-            core.link = Some(Arc::clone(&link));
-            core.connection = connection;
-            core.habits = Habits::new(self.depth, 2 * budget, self.engine.options.without);
-            self.hand_on(&mut core);
-            core.patience
-        };
-        if let Some(Patience(patience)) = patience {
-            link.set_patience(patience);
+        let mut core = self.core.lock();
+        if core.core.is_iwarp() != is_iwarp || core.link.is_some() || core.core.is_outlived() {
+            return Err(io::ErrorKind::InvalidInput.into());
         }
-        Ok(())
+        self.engine.live.add(self)?;
+        core.program.observer = observer;
+        core.program.fate = fate;
+        establish(&mut core.core);
+        core.link = Some(link);
+        core.connection = connection;
+        core.habits = Habits::new(self.depth, 2 * budget, self.engine.options.without);
+        self.hand_on(&mut core);
+        Ok(core.patience)
     }
 
     /// Has a queue pair of the type UD get the packets to a multicast group, too. A repetition

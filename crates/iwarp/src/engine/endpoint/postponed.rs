@@ -47,8 +47,8 @@ impl Postponed {
     }
 }
 
-/// The endpoint, for the thread that takes apart what has come on a stream. It calls
-/// [`Endpoint::hand_on_postponed`] afterwards.
+/// The endpoint, for the thread that takes apart what has come on a stream. It hands on
+/// afterwards what was postponed, or leaves that to the thread that sends.
 pub(crate) struct Receiving<'a>(pub(crate) &'a Endpoint);
 
 impl Shared for Receiving<'_> {

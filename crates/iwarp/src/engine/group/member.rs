@@ -12,7 +12,7 @@ use crate::engine::poll_set::By;
 use crate::engine::sync::Mutex;
 use crate::port::Descriptors;
 
-/// Moves the octets of one stream, or the packets of a port that many queue pairs share. A poll group
+/// Moves the bytes of one stream, or the packets of a port that many queue pairs share. A poll group
 /// drives it without knowing which of them it is.
 pub(crate) trait Member: fmt::Debug + Send + Sync {
     /// The descriptors that report it ready.
@@ -29,10 +29,12 @@ pub(crate) trait Member: fmt::Debug + Send + Sync {
     fn readiness(&self, token: u64) -> Option<Ready>;
     /// Moves what is ready.
     fn ready(&self, ready: Ready, by: By);
+    /// True if an attempt finds out all that the epoll would report, at no greater cost. A full socket
+    /// that were tried would be filled in small pieces.
+    fn can_be_tried(&self) -> bool;
     /// Sends what waits and receives what is there, without a report that something is ready. False
-    /// when nothing moved; `None` where only the epoll can tell at no greater cost: a full socket that
-    /// were tried would be filled in small pieces.
-    fn attempt(&self, by: By) -> Option<bool>;
+    /// when nothing moved.
+    fn attempt(&self, by: By) -> bool;
     /// True if the epoll reports room to send, for which nothing waits.
     fn awaits_in_vain(&self) -> bool;
     /// Tells the poll groups what to wait for.

@@ -124,7 +124,7 @@ impl Backoff {
         Rest::Sleep(Duration::from_nanos(PAUSE) * (1 << self.overslept))
     }
 
-    /// It has slept, and something came or not.
+    /// The caller has slept; `came`: something has come.
     pub(crate) fn has_slept(&mut self, came: bool) {
         self.overslept = if came { 0 } else { (self.overslept + 1).min(DOUBLINGS) };
     }

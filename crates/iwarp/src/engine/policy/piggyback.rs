@@ -53,8 +53,8 @@ impl Piggyback {
         self.score = if soon { self.score.saturating_add(1) } else { 0 };
     }
 
-    /// A message that waited before has gone out by the program's own doing, as the worker reports
-    /// its own.
+    /// An acknowledgement that waited has gone out by the program's own doing: the worker reports
+    /// those that it sends.
     fn settle(&mut self) {
         if std::mem::replace(&mut self.waits, false) {
             self.penalty.judge(false);

@@ -17,7 +17,7 @@ use crate::port::{
     Intake, Packets, Place, Readiness, Sent, Waker, WakerSlot,
 };
 
-/// The fate of packets. It is repeated by an equal seed and equal calls.
+/// The fate of packets: equal for equal seeds and equal calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DatagramFaults {
     /// Of 65,536 packets so many are lost.
@@ -72,7 +72,7 @@ struct Fabric {
 const FIRST_ANY: u16 = 49_152;
 
 impl MemoryDatagrams {
-    /// One without hosts, whose faults is drawn from `seed`.
+    /// One without hosts, whose faults are drawn from `seed`.
     pub fn new(seed: u64) -> Self {
         let faults = DatagramFaults::default();
         let (ports, woken) = Default::default();
@@ -239,7 +239,7 @@ impl Fabric {
         of_65536 > 0 && self.draws.below(1 << 16) < u64::from(of_65536)
     }
 
-    /// Brings a packet to the ports that it is for, as the faults is. Ports that begin to have
+    /// Brings a packet to the ports that it is for, as the faults have it. Ports that begin to have
     /// input are put into `woken`.
     fn carry(&mut self, path: &Path, packet: &[u8], woken: &mut Vec<Arc<Inbox>>) {
         let faults = self.faults;

@@ -13,8 +13,8 @@
 //!
 //! # Writers of the fields
 //!
-//! - `endpoint`, `may_hold`, `waker`, `stream`, `budget`, `_loan`, `fate`: the thread that attaches the
-//!   link, before it is shared.
+//! - `itself`, `endpoint`, `may_hold`, `waker`, `stream`, `budget`, `_loan`, `fate`: the thread that
+//!   attaches the link, before it is shared.
 //! - `rx` (framing, the part of a message unit that has come, whether the end is held): the receiver,
 //!   which holds the receive token.
 //! - `tx` (bytes that are built and not sent, the time at which sending is tried again for want of
@@ -159,16 +159,20 @@ impl Member for Link {
         self.answer(by);
     }
 
-    fn attempt(&self, by: By) -> Option<bool> {
-        if !self.can_be_tried() {
-            return None;
-        }
+    #[inline]
+    fn can_be_tried(&self) -> bool {
+        let flags = self.flags.load();
+        let is_full = flags & (WRITE_BLOCKED | HELD) == WRITE_BLOCKED;
+        !is_full && flags & (READ_STALLED | END_HELD | READ_ENDED) == 0
+    }
+
+    fn attempt(&self, by: By) -> bool {
         let sent = self.end_blocking(by) && self.send();
         let moved = self.receive() || sent;
         if moved {
             self.answer(by);
         }
-        Some(moved)
+        moved
     }
 
     fn awaits_in_vain(&self) -> bool {
@@ -235,7 +239,8 @@ impl StreamMover for Link {
     }
 
     fn set_patience(&self, patience: Option<Duration>) {
-        self.change_patience(patience);
+        self.keep_patience(patience);
+        self.patience_changed();
     }
 
     fn break_off(&self) {
@@ -327,15 +332,6 @@ impl Link {
             self.endpoint.with_habits(|_, habits| habits.found_by_worker());
         }
         before.is_some()
-    }
-
-    /// True if reading and writing find out all that the poll groups would report, at no greater
-    /// cost. False while a full socket waits for room: it would be filled in small pieces.
-    #[inline]
-    fn can_be_tried(&self) -> bool {
-        let flags = self.flags.load();
-        let is_full = flags & (WRITE_BLOCKED | HELD) == WRITE_BLOCKED;
-        !is_full && flags & (READ_STALLED | END_HELD | READ_ENDED) == 0
     }
 
     /// Sends and ends what follows from what was received.

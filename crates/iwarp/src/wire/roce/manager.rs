@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The connection manager over management datagrams, as the engine turns it.
+//! The connection manager over management datagrams, and the threads and timers that drive it.
 //!
 //! The protocol ([`iwarp_roce::cm::Manager`]) does nothing by itself. Datagrams come from the
 //! worker, calls from any thread, and time from a timer; each has the protocol locked for a moment.
@@ -64,7 +64,7 @@ impl MadHandler for ConnectionManager {
     }
 }
 
-/// The place in which a device keeps the one that it uses, once it does.
+/// The place in which an engine keeps the one that it uses, once it does.
 #[derive(Debug, Default)]
 pub(crate) struct Place(Arc<Mutex<Option<Membership>>>);
 

@@ -46,7 +46,6 @@ use crate::port::{Clock, DatagramPort, Descriptors, Shared};
 use crate::report;
 use crate::wire::roce::counted::Counted;
 use crate::wire::roce::gsi::{Gsi, GsiReader};
-use crate::wire::roce::manager::Place;
 
 /// Times that a thread waits for another process to give it a share of the port: one that needs it,
 /// and one that can do without.
@@ -105,8 +104,6 @@ pub(crate) struct Mux {
 #[derive(Debug, Default)]
 pub(crate) struct MuxPlace {
     used: Arc<Mutex<Option<Used>>>,
-    /// The connection manager that the device uses.
-    manager: Place,
     /// Time before which a thread that can do without does not try again, as finding out that none
     /// can be had takes long; in nanoseconds of the system's clock.
     failed_until: AtomicU64,
@@ -147,10 +144,6 @@ impl Drop for Used {
 static OF_PROCESS: PerProcess<Mutex<Weak<Mux>>> = PerProcess::new();
 
 impl MuxPlace {
-    pub(super) const fn manager(&self) -> &Place {
-        &self.manager
-    }
-
     /// The one there is, or another that is opened. May wait for a second then.
     ///
     /// # Errors
@@ -246,12 +239,13 @@ impl Member for Mux {
         }
     }
 
-    fn attempt(&self, _: By) -> Option<bool> {
-        if self.is_blocked() {
-            return None;
-        }
+    fn can_be_tried(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & BLOCKED == 0
+    }
+
+    fn attempt(&self, _: By) -> bool {
         self.transmit_paced();
-        Some(self.receive())
+        self.receive()
     }
 
     fn awaits_in_vain(&self) -> bool {

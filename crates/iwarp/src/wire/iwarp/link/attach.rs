@@ -10,7 +10,7 @@ use iwarp_proto::mpa::startup::Negotiated;
 use super::Link;
 use crate::engine::any_core::AnyCore;
 use crate::engine::ended::Observer;
-use crate::engine::endpoint::{Adoption, Endpoint};
+use crate::engine::endpoint::{Adoption, Endpoint, Patience};
 use crate::engine::fate::Fate;
 use crate::engine::mover::StreamMover;
 use crate::port::Port;
@@ -91,7 +91,7 @@ impl Link {
         let loan = endpoint.engine.send_memory.lend();
         let fate = Fate::of_stream(endpoint.id(), peer_qp, stream.ends(), terms);
         let link = Self::new(endpoint, stream, terms, loan, fate.clone());
-        endpoint.adopt(Adoption {
+        let patience = endpoint.adopt(Adoption {
             link: Arc::clone(&link) as Arc<dyn StreamMover>,
             is_iwarp: terms.is_some(),
             connection,
@@ -100,6 +100,10 @@ impl Link {
             fate,
             establish,
         })?;
+        if let Some(Patience(patience)) = patience {
+            // The first bytes that are sent begin the watch.
+            link.keep_patience(patience);
+        }
         established();
         let mut groups = endpoint.groups().into_iter();
         if let Err(error) = groups.try_for_each(|group| link.join(group)) {

@@ -122,7 +122,6 @@ impl Link {
         if self.flags.set(CLOSED | READ_ENDED | WRITE_ENDED) & CLOSED != 0 {
             return;
         }
-        // It is closed when its last user lets go of it.
         self.memberships.leave(self);
         #[cfg(feature = "tokio")]
         self.reactor.leave();

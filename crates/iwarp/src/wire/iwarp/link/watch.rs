@@ -23,7 +23,7 @@ pub(super) struct Watch(Mutex<State>);
 struct State {
     /// The time that the peer may be silent; `None`: for ever.
     patience: Option<Duration>,
-    peer_watch: Option<PeerWatch>,
+    of_peer: Option<PeerWatch>,
     timer: Option<Deadline>,
     /// The system tells nothing, and has to watch by itself.
     blind: bool,
@@ -48,18 +48,26 @@ impl Watch {
 impl Link {
     /// The peer may be silent for so long while something is expected of it; `None`: as long as the
     /// system likes.
-    pub(super) fn change_patience(&self, patience: Option<Duration>) {
+    pub(super) fn keep_patience(&self, patience: Option<Duration>) {
+        let mut state = self.watch.0.lock();
+        state.patience = patience;
+        if state.blind {
+            self.stream.bound_silence(patience);
+        }
+        // With [`Self::patience_changed`] or the next bytes that are sent.
+        if patience.is_some() && state.timer.is_none() {
+            self.flags.clear(PEER_WATCHED);
+        }
+    }
+
+    /// The program has changed its patience: the next look is due accordingly.
+    pub(super) fn patience_changed(&self) {
         {
             let mut state = self.watch.0.lock();
-            state.patience = patience;
-            if state.blind {
-                self.stream.bound_silence(patience);
-            }
-            let Some(patience) = patience else { return };
+            let Some(patience) = state.patience else { return };
             if state.timer.is_some() {
                 return self.look_later(&mut state, self.endpoint.now().plus(pause(patience)));
             }
-            self.flags.clear(PEER_WATCHED);
         }
         // Something may be outstanding that was not to be looked after so far.
         self.watch_peer();
@@ -75,7 +83,7 @@ impl Link {
         let Some(patience) = state.patience else { return };
         if !state.blind {
             let now = self.endpoint.now();
-            state.peer_watch = Some(PeerWatch::new(now));
+            state.of_peer = Some(PeerWatch::new(now));
             self.look_later(&mut state, now.plus(pause(patience)));
         }
     }
@@ -91,7 +99,7 @@ impl Link {
         }
         let mut state = self.watch.0.lock();
         state.timer = None;
-        // A thread that sends from here on begins another peer_watch: this look may not see its bytes.
+        // A thread that sends from here on begins another watch: this look may not see its bytes.
         self.flags.clear(PEER_WATCHED);
         let Some(patience) = state.patience else { return };
         let Ok(Some(vitals)) = self.stream.vitals() else {
@@ -101,8 +109,8 @@ impl Link {
         };
         let now = self.endpoint.now();
         let long = question_pause(patience);
-        let peer_watch = state.peer_watch.get_or_insert(PeerWatch::new(now));
-        let next = match peer_watch.look(now, &vitals, patience) {
+        let watch = state.of_peer.get_or_insert(PeerWatch::new(now));
+        let next = match watch.look(now, &vitals, patience) {
             Verdict::Gone => {
                 drop(state);
                 return self.peer_is_gone();
@@ -115,7 +123,7 @@ impl Link {
                 at
             }
             Verdict::Idle => {
-                state.peer_watch = None;
+                state.of_peer = None;
                 let awaits =
                     self.endpoint.with(|core| core.is_connected() && core.outstanding().0 > 0);
                 let asks = awaits && vitals.last_ack.min(vitals.last_data) >= long;

@@ -44,7 +44,7 @@ const OUTDATED: Duration = Duration::from_millis(20);
 const FIRST_PAUSE: Duration = Duration::from_micros(250);
 /// The longest pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(500);
-/// The time that an attempt of our own is put off while a unproven is about to prove that it is the
+/// The time that an attempt of our own is put off while an unproven peer is about to prove that it is the
 /// peer.
 const DEFERENCE: Duration = Duration::from_millis(200);
 
@@ -264,7 +264,7 @@ impl Rendezvous {
         self.end_search(&mut state);
     }
 
-    /// Ends the search, and sends all unproven away.
+    /// Ends the search, and sends all unproven peers away.
     pub(super) fn end_search(&self, state: &mut State) {
         self.drop_search(state.search.take());
         state.unproven.send_all_away(self.tasks());
@@ -369,8 +369,8 @@ impl Rendezvous {
         Ok(Proving::new(answering.reply(&params)?, key, words, said))
     }
 
-    /// Something has come from a unproven, or it has closed.
-    pub(crate) fn guest_moved(&self, serial: u64) {
+    /// Something has come from an unproven peer, or it has closed.
+    pub(crate) fn unproven_moved(&self, serial: u64) {
         let mut state = self.state.lock();
         let (line, terms, claim) = match state.unproven.moved(self.tasks(), serial) {
             Moved::No => return,
@@ -388,7 +388,7 @@ impl Rendezvous {
         self.admit(&mut state, line, &terms, claim);
     }
 
-    /// A unproven has proven to be the peer.
+    /// An unproven peer has proven to be the peer.
     fn admit(&self, state: &mut State, line: Line, terms: &Negotiated, claim: Claim) {
         if let (Some(psn), Some(peer)) = (state.psn, state.peer)
             && !claim.is_about(psn)

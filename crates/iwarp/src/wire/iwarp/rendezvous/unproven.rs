@@ -29,7 +29,7 @@ const HOLD: Duration = Duration::from_millis(10);
 /// The time that a proof may take.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// UnprovenPeers of one queue pair.
+/// The unproven peers of one queue pair.
 #[derive(Default)]
 pub(crate) struct UnprovenPeers {
     list: Vec<UnprovenPeer>,
@@ -71,7 +71,7 @@ pub(crate) struct Proving {
     received: Vec<u8>,
 }
 
-/// The fate of a unproven.
+/// The fate of an unproven peer.
 pub(crate) enum Moved {
     /// Not decided yet.
     No,
@@ -255,7 +255,7 @@ impl UnprovenPeers {
         }
     }
 
-    /// Drops unproven that were asked for a proof long ago. If this process has slept itself, a proof
+    /// Drops unproven peers that were asked for a proof long ago. If this process has slept itself, a proof
     /// may have come unread.
     pub(crate) fn expire(&mut self, tasks: &Tasks, now: Time) -> Option<(Line, Negotiated, Claim)> {
         let is_late = |unproven: &&UnprovenPeer| {
@@ -280,7 +280,7 @@ impl UnprovenPeers {
     }
 }
 
-/// Notices what a unproven does.
+/// Notices what an unproven peer does.
 struct Watch {
     meeting: Weak<Rendezvous>,
     serial: u64,
@@ -289,7 +289,7 @@ struct Watch {
 impl Task for Watch {
     fn ready(&self, _: Ready) {
         if let Some(meeting) = self.meeting.upgrade() {
-            meeting.guest_moved(self.serial);
+            meeting.unproven_moved(self.serial);
         }
     }
 }

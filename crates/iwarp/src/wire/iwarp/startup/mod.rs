@@ -6,7 +6,7 @@
 //! ```text
 //!   line       both sides of it, up to the frame that the other end sends
 //!   reception  the connections that a listening socket takes, up to their Request
-//!   pending      how many of them may be in start-up at a time, and whose
+//!   pending    how many of them may be in start-up at a time, and whose
 //! ```
 
 pub(crate) mod line;

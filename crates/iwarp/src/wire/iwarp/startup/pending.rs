@@ -95,16 +95,16 @@ impl State {
     fn evict(&mut self) -> Option<Victim> {
         let (_, source) = self.order.last_key_value()?;
         let source = *source;
-        let (_, guest) = self.change(source, |share| share.arriving.pop_first())?;
+        let (_, connection) = self.change(source, |share| share.arriving.pop_first())?;
         self.arriving -= 1;
-        Some(Victim { source, guest: guest?.upgrade()? })
+        Some(Victim { source, connection: connection?.upgrade()? })
     }
 }
 
 /// A connection that lost its place, and has to be told so.
 pub(crate) struct Victim {
     pub(crate) source: Source,
-    pub(crate) guest: Arc<dyn Pending>,
+    pub(crate) connection: Arc<dyn Pending>,
 }
 
 impl PendingBySource {
@@ -113,7 +113,7 @@ impl PendingBySource {
         Arc::new(Self { limit: limit.max(1), state: Mutex::default() })
     }
 
-    /// A place for a connection from `source`, and the guest that had to leave it, if one had to.
+    /// A place for a connection from `source`, and the one that had to leave for it, if one had to.
     /// `None` where its Request could not wait anyway.
     pub(crate) fn enter(self: &Arc<Self>, source: Source) -> Option<(Place, Option<Victim>)> {
         let mut state = self.state.lock();
@@ -155,7 +155,7 @@ enum Held {
     Waiting,
 }
 
-/// A place in the pending, until it is dropped.
+/// The place of a pending connection, until it is dropped.
 pub(crate) struct Place {
     pending: Arc<PendingBySource>,
     source: Source,
@@ -163,24 +163,24 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Names the guest that is to go if the place is needed.
-    pub(crate) fn belongs_to(&self, guest: Weak<dyn Pending>) {
+    /// Names the connection that is to go if the place is needed.
+    pub(crate) fn belongs_to(&self, connection: Weak<dyn Pending>) {
         let Held::Arriving(serial) = self.held else { return };
         let mut state = self.pending.state.lock();
         let share = state.shares.get_mut(&self.source);
         if let Some(slot) = share.and_then(|share| share.arriving.get_mut(&serial)) {
-            *slot = Some(guest);
+            *slot = Some(connection);
         }
     }
 
-    /// Earlier guests of this source that have not asked yet, oldest first: the last few of them.
+    /// Earlier connections of this source whose Request has not come, oldest first: the last few.
     pub(crate) fn elders(&self) -> Vec<Arc<dyn Pending>> {
         let Held::Arriving(serial) = self.held else { return Vec::new() };
         let state = self.pending.state.lock();
         let Some(share) = state.shares.get(&self.source) else { return Vec::new() };
         let before = share.arriving.range(..serial).rev().take(ELDERS);
         let mut elders: Vec<_> =
-            before.filter_map(|(_, guest)| guest.as_ref()?.upgrade()).collect();
+            before.filter_map(|(_, connection)| connection.as_ref()?.upgrade()).collect();
         drop(state);
         elders.reverse();
         elders
@@ -251,11 +251,11 @@ mod tests {
     fn enter(pending: &Arc<PendingBySource>, n: u8) -> Option<Arrived> {
         let (place, victim) = pending.enter(source(n))?;
         if let Some(victim) = victim {
-            victim.guest.make_room();
+            victim.connection.make_room();
         }
         let stranger = Arc::new(Stranger::default());
-        let guest = Arc::clone(&stranger) as Arc<dyn Pending>;
-        place.belongs_to(Arc::downgrade(&guest));
+        let connection = Arc::clone(&stranger) as Arc<dyn Pending>;
+        place.belongs_to(Arc::downgrade(&connection));
         Some(Arrived { place, stranger })
     }
 

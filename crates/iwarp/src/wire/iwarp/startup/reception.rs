@@ -2,11 +2,10 @@
 
 //! Connections that an acceptor takes, up to their Request.
 //!
-//! The number of connections that may be here at a time is the [`pending`](crate::wire::iwarp::startup::pending)'s
-//! matter. Descriptors are the other thing that runs out: then connections without a Request give
-//! theirs up, the oldest first. If there are none, the listener rests; connections that still wait
-//! after that are refused with a descriptor that was kept for it, so that peers learn what is the
-//! matter.
+//! [`PendingBySource`] bounds the number of connections that may be here at a time. Descriptors are
+//! the other thing that runs out: then connections without a Request give theirs up, the oldest
+//! first. If there are none, the listener rests; connections that still wait after that are refused
+//! with a descriptor that was kept for it, so that peers learn what is the matter.
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -228,7 +227,7 @@ impl Reception {
 
 /// Not with its lock held.
 fn send_off(victim: Victim) {
-    victim.guest.make_room();
+    victim.connection.make_room();
 }
 
 /// A connection whose Request is on its way.
