@@ -22,7 +22,7 @@ pub enum Prefetch {
     NoFault,
 }
 
-/// Why memory was not brought.
+/// The reason why memory was not brought.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PrefetchError {

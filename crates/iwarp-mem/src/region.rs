@@ -98,7 +98,7 @@ pub struct RegionChange {
     pub access: Option<Access>,
 }
 
-/// Why a region or window was not made, changed or removed.
+/// The reason why a region or window was not made, changed or removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegisterError {

@@ -84,7 +84,7 @@ impl Usage {
     }
 }
 
-/// Why an access was refused. Its code on the wire depends on the message.
+/// The reason why an access was refused. Its code on the wire depends on the message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum AccessError {
     /// No such STag: unknown index, wrong key, STag 0, or invalidated.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Why a connection was broken off, in any wire's codes.
+//! The reason why a connection was broken off, in any wire's codes.
 
 use core::fmt;
 
@@ -18,7 +18,7 @@ pub enum Protocol {
     Other,
 }
 
-/// Why one end broke off a connection: the code that the wire carries, and what it means.
+/// The reason why one end broke off a connection: the code that the wire carries, and what it means.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Reason {
     protocol: Protocol,

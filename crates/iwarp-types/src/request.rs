@@ -389,7 +389,7 @@ impl SendRequest<'_> {
     }
 }
 
-/// Why a work request was not taken. It is not queued.
+/// The reason why a work request was not taken. It is not queued.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum PostError {

@@ -38,7 +38,7 @@ impl RtrTypes {
     }
 }
 
-/// Why MPA start-up failed. In every case TCP is closed at once and nothing is sent
+/// The reason why MPA start-up failed. In every case TCP is closed at once and nothing is sent
 /// (RFC 5044 §7.1.2): before Full Operation there is no frame that could carry an error.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
 #[non_exhaustive]
@@ -84,7 +84,7 @@ pub enum StartupError {
     NoRequest,
 }
 
-/// Why an Initiator must end a connection right after the accepting Reply: it enters Full
+/// The reason why an Initiator must end a connection right after the accepting Reply: it enters Full
 /// Operation and sends a Terminate of layer 2, error type 0 with this code (RFC 6581 §8).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
 #[non_exhaustive]

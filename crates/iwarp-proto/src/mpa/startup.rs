@@ -152,7 +152,7 @@ pub struct Negotiated {
     pub rtr: Option<Rtr>,
     /// Peer-to-peer model.
     pub peer_to_peer: bool,
-    /// Why this end, an Initiator, has to enter Full Operation only to send a Terminate.
+    /// The reason why this end, an Initiator, has to enter Full Operation only to send a Terminate.
     pub fault: Option<StartupFault>,
 }
 

@@ -135,7 +135,7 @@ use inbound::Inbound;
 use outbound::Outbound;
 use sq::SendQueue;
 
-/// Why a stream ends for which there is no memory.
+/// The reason given for the end of a stream for which there is no memory.
 pub(crate) const OUT_OF_MEMORY: &str = "out of memory";
 
 /// Events that can wait beside the completions of what is posted: the receive that a message fills,

@@ -10,7 +10,7 @@ use crate::rdmap::error::RdmapError;
 use crate::rdmap::wire::{Opcode, split_control, version_is_known};
 use crate::types::Qn;
 
-/// Why a segment belongs to no message that may arrive.
+/// The reason why a segment belongs to no message that may arrive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rejected {
     /// DDP's business: the queue does not exist, or is not this message's.

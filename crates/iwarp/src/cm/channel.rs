@@ -91,7 +91,7 @@ pub enum EventKind {
         ird: Option<u16>,
         /// The ORD it would want, likewise.
         ord: Option<u16>,
-        /// Why, over RoCE v2: the reason of the REJ (28: its program refused, 8: no program
+        /// The cause, over RoCE v2: the reason of the REJ (28: its program refused, 8: no program
         /// listens).
         reason: Option<u16>,
     },

@@ -23,11 +23,11 @@
 //! - `id`, `itself`, `without`, `worker`: the thread that creates the completion queue, before it is
 //!   shared.
 //! - `epoll`: the thread that adds the first member or waits first, once, with `making` locked.
-//! - `members` (the links; whether the only one is silenced): a thread that adds or closes a link, the
+//! - `members` (links, muxes; whether the only one is silenced): a thread that adds or closes one, the
 //!   driver that silences, any thread that needs the epoll. Guard: its lock, under which the epoll
 //!   changes too.
 //! - `woken` (ready list, bell): ports that wake, the driver, a thread that arms, blocks or naps, one
-//!   that adds or closes a link. Guard: its own lock.
+//!   that adds or closes a member. Guard: its own lock.
 //! - `driver` (events, the only stream, whether to ask if it is silenced, tries, backoff): the driver.
 //! - `polls`: the polling caller, and a post that is held. It is a hint: several threads may store it at
 //!   once, and a lost store costs only some time.

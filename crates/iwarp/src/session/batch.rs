@@ -117,7 +117,7 @@ impl Batch<'_> {
     ///
     /// # Errors
     ///
-    /// Why not all of it was posted: [`OperationError::NotPosted`] when one operation was refused
+    /// The reason why not all of it was posted: [`OperationError::NotPosted`] when one operation was refused
     /// before, else as the [`Pending`]s say.
     pub fn post(self) -> Result<(), OperationError> {
         match self.session.handle.alive() {

@@ -13,7 +13,7 @@ use crate::engine::ended::Ended;
 use crate::session::Block;
 use crate::session::cargo::Cargo;
 
-/// Why an operation was not done.
+/// The reason why an operation was not done.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OperationError {
@@ -86,7 +86,7 @@ impl From<WcStatus> for OperationError {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Failure {
-    /// Why.
+    /// The reason.
     pub error: OperationError,
     /// The block that went into the operation, the program's again. Absent where there was none,
     /// and where the operation is still under way and cannot be waited for: the block then

@@ -45,7 +45,7 @@ struct State {
     ticket: Option<(BlockPool, u64)>,
     /// Blocks of the one that it waits for, as far as it has them, in the order of [`Stock::steps`].
     gathered: Vec<Block>,
-    /// Why it posts no more.
+    /// The reason why it posts no more.
     over: Option<OperationError>,
     /// The messages of its receives are not asked for any more.
     stopped: bool,
@@ -435,7 +435,7 @@ impl Feed {
         !self.lock().messages.is_empty()
     }
 
-    /// Why it posts no more, where nothing is posted any more either.
+    /// The reason why it posts no more, where nothing is posted any more either.
     pub(super) fn take_over(&self) -> Option<OperationError> {
         let mut state = self.lock();
         let none = state.posted.is_empty() && state.messages.is_empty();

@@ -233,7 +233,7 @@ impl<T> Pending<T> {
         }
     }
 
-    /// Why it was refused, if it was.
+    /// The reason why it was refused, if it was.
     pub(super) fn refusal(&mut self) -> Option<Failure> {
         match std::mem::replace(&mut self.state, State::Over) {
             State::Refused(failure) => Some(*failure),

@@ -104,7 +104,7 @@ struct Driver {
     rounds: usize,
 }
 
-/// Why a driver leaves off although it is not to sleep.
+/// The reason why a driver leaves off although it is not to sleep.
 enum Break {
     /// Other tasks get their turn.
     Yield,

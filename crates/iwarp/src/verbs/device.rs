@@ -163,7 +163,7 @@ struct Shared {
 
 static SHARED: PerProcess<Mutex<Weak<DeviceCore>>> = PerProcess::new();
 
-/// Why the device could not be opened.
+/// The reason why the device could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {

@@ -141,7 +141,7 @@ pub struct Capabilities {
     pub max_inline: usize,
 }
 
-/// Why a queue pair did not change its state.
+/// The reason why a queue pair did not change its state.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ModifyError {

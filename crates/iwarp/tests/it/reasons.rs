@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Why sessions end, and how errors read.
+//! The reasons why sessions end, and how errors read.
 
 use std::error::Error;
 use std::io;

@@ -15,7 +15,7 @@
 //! Members act at once when the broker has ended, or is stopped when something comes to the listener or
 //! queue pair 1, and about 0.1 s after that where the broker has not counted a turn of its own. A
 //! successor takes the place of the next generation in the register, and then writes its number there.
-//! Where all members are stopped or hang, a process that wants to join takes register and vault out of
+//! If all members are stopped or hang, a process that wants to join takes register and vault out of
 //! the broker's process by `pidfd_getfd`, or out of any member's where the broker has ended
 //! (`/proc/locks` names those). The system allows that as it allows debugging. Without that right the
 //! process fails after 0.1 s if such a process is stopped, else after a second.

@@ -12,7 +12,7 @@ const NAME: &[u8; 12] = b"iwarp stream";
 /// Of the protocol that [`stream`](super) describes.
 const VERSION: u32 = 1;
 
-/// Why the peer cannot be the other end of a byte stream: the source of an [`io::Error`] of kind
+/// The reason why the peer cannot be the other end of a byte stream: the source of an [`io::Error`] of kind
 /// [`InvalidData`](io::ErrorKind::InvalidData).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -53,7 +53,7 @@ impl MadHandler for ConnectionManager {
         };
         drop(self);
         for place in places.iter().filter_map(Weak::upgrade) {
-            let mut place = place.lock();
+            let mut place = place.0.lock();
             let unused = place.as_ref().is_some_and(Membership::is_unused);
             let unused = if unused { place.take() } else { None };
             drop(place);
@@ -66,23 +66,22 @@ impl MadHandler for ConnectionManager {
 
 /// The place in which an engine keeps the one that it uses, once it does.
 #[derive(Debug, Default)]
-pub(crate) struct Place(Arc<Mutex<Option<Membership>>>);
+pub(crate) struct Place(Mutex<Option<Membership>>);
 
 impl Place {
     /// The one that is used, or what `find` finds, which is used from now on.
     pub(crate) fn get(
-        &self,
+        self: &Arc<Self>,
         timers: &Timers,
         find: impl FnOnce() -> io::Result<Arc<ConnectionManager>>,
     ) -> io::Result<Arc<ConnectionManager>> {
-        let Self(kept) = self;
-        let mut place = kept.lock();
-        if let Some(membership) = &*place {
+        let mut kept = self.0.lock();
+        if let Some(membership) = &*kept {
             return Ok(Arc::clone(&membership.manager));
         }
         let manager = find()?;
-        let number = manager.enter(timers, Arc::downgrade(kept));
-        *place = Some(Membership { manager: Arc::clone(&manager), number });
+        let number = manager.enter(timers, Arc::downgrade(self));
+        *kept = Some(Membership { manager: Arc::clone(&manager), number });
         Ok(manager)
     }
 }
@@ -144,7 +143,7 @@ struct State {
     timers: Vec<(u64, Timers)>,
     members: u64,
     /// The places in which they keep it.
-    places: Vec<Weak<Mutex<Option<Membership>>>>,
+    places: Vec<Weak<Place>>,
     alarm: Option<(Time, Alarm)>,
     outgoing: VecDeque<Outgoing>,
     /// Some thread hands on what is outgoing.
@@ -193,7 +192,7 @@ impl ConnectionManager {
     }
 
     /// A device uses it from now on.
-    fn enter(&self, timers: &Timers, place: Weak<Mutex<Option<Membership>>>) -> u64 {
+    fn enter(&self, timers: &Timers, place: Weak<Place>) -> u64 {
         let mut state = self.state.lock();
         state.places.retain(|other| other.strong_count() > 0);
         state.places.push(place);

@@ -11,7 +11,7 @@ use thiserror::Error;
 use crate::engine::options::Users;
 use crate::port::{Network, Owner};
 
-/// Why a connection is not taken.
+/// The reason why a connection is not taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub(crate) enum Unwelcome {
     /// The process at its other end is another user's.

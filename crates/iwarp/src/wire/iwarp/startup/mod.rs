@@ -66,7 +66,7 @@ impl ConnectParams {
     }
 }
 
-/// Why a connection was not made. The text says all there is to say: what lies behind it has no
+/// The reason why a connection was not made. The text says all there is to say: what lies behind it has no
 /// [`source`](std::error::Error::source) of its own.
 #[derive(Debug, Error)]
 #[non_exhaustive]
