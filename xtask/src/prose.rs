@@ -17,7 +17,7 @@ const OPENINGS: [&str; 13] = [
 /// Words that hide who or what is meant, and the number of comment lines that have them. The number is
 /// lowered with each that goes.
 const WORDS: [(&str, usize); 4] =
-    [("nobody", 7), ("the same", 75), ("whatever", 2), ("whoever", 1)];
+    [("nobody", 7), ("the same", 74), ("whatever", 2), ("whoever", 1)];
 
 /// Checks the comments of all sources.
 pub(crate) fn check() -> Result<String> {

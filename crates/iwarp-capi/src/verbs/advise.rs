@@ -7,6 +7,7 @@ use std::ffi::{c_int, c_uint};
 use iwarp::verbs::{Prefetch, PrefetchError};
 use iwarp::{Sge, Stag};
 
+use super::packed::each;
 use super::pd::Pd;
 use crate::abi::flags::*;
 use crate::abi::ibv_sge;
@@ -46,10 +47,13 @@ pub(crate) extern "C" fn advise_mr(
         if flags & !IBV_ADVISE_MR_FLAG_FLUSH != 0 || count == 0 || list.is_null() {
             return Err(refuse!(EINVAL, "flags {flags:#x}, {count} elements at {list:p}"));
         }
-        // SAFETY: the program passes as many elements.
-        let list = unsafe { std::slice::from_raw_parts(list, count as usize) };
         let sges = || {
-            list.iter().map(|sge| Sge { addr: sge.addr, length: sge.length, lkey: Stag(sge.lkey) })
+            // SAFETY: the program passes as many elements.
+            unsafe { each(list, count as usize) }.map(|sge| Sge {
+                addr: sge.addr,
+                length: sge.length,
+                lkey: Stag(sge.lkey),
+            })
         };
         sges().try_for_each(|sge| pd.domain().check_advice(sge, what))?;
         for sge in sges() {

@@ -38,6 +38,7 @@ pub mod multicast;
 mod mw;
 pub mod names;
 mod object;
+mod packed;
 pub mod pd;
 mod poll;
 mod post;

@@ -20,7 +20,7 @@ pub(crate) extern "C" fn poll_cq(cq: &Cq, num_entries: c_int, wc: *mut ibv_wc) -
         Ok(cq.queue().poll_each(max, |completion| {
             // SAFETY: the program has room for `num_entries`, and gets no more than so many.
             unsafe {
-                to.write(convert(&completion));
+                to.write_unaligned(convert(&completion));
                 to = to.add(1);
             }
         }))

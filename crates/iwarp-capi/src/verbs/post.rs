@@ -3,7 +3,7 @@
 //! Posting work requests: the functions that the inline functions of the header call.
 
 use std::ffi::{c_int, c_uint};
-use std::mem::{MaybeUninit, offset_of};
+use std::mem::MaybeUninit;
 
 use iwarp::{
     Access, AtomicOp, Bind, Destination, Payload, PostError, QpType, RecvRequest, SendOp,
@@ -11,56 +11,36 @@ use iwarp::{
 };
 
 use super::mw::Mw;
+use super::packed::{Elements, seen};
 use super::qp::Qp;
 use super::srq::Srq;
 use super::{modify, mr};
 use crate::abi::flags::*;
-use crate::abi::{ibv_mw_bind_info, ibv_recv_wr, ibv_send_wr, ibv_sge};
+use crate::abi::{ibv_mw_bind_info, ibv_recv_wr, ibv_send_wr};
 use crate::guard::{self, Errno, set_errno};
 use crate::refuse::{decline, refuse};
-
-// Lists of elements are passed on as they lie in memory.
-const _: () = assert!(
-    size_of::<Sge>() == size_of::<ibv_sge>()
-        && align_of::<Sge>() == align_of::<ibv_sge>()
-        && offset_of!(Sge, addr) == offset_of!(ibv_sge, addr)
-        && offset_of!(Sge, length) == offset_of!(ibv_sge, length)
-        && offset_of!(Sge, lkey) == offset_of!(ibv_sge, lkey)
-        && size_of::<Stag>() == size_of::<u32>()
-);
 
 /// Requests of a list that are handed over together.
 const BATCH: usize = 16;
 /// Bytes of inline data in them, more than one request can have.
 const INLINE: usize = 2048;
 
-/// The elements of a request.
-///
-/// # Safety
-///
-/// The program passes so many elements there, and they outlive `'a`.
-unsafe fn sges<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a [Sge], Errno> {
-    let count =
-        usize::try_from(count).map_err(|_| refuse!(EINVAL, "num_sge is negative: {count}"))?;
-    if count == 0 {
-        return Ok(&[]);
-    }
-    if list.is_null() {
-        return Err(refuse!(EINVAL, "sg_list is NULL, and num_sge is {count}"));
-    }
-    // SAFETY: the caller's promise, and the two types are the same in memory.
-    Ok(unsafe { std::slice::from_raw_parts(list.cast::<Sge>(), count) })
-}
-
-/// Inline data of some requests.
-struct Inline {
+/// Copies that some requests need until they are handed over: their inline data, and elements that
+/// are misaligned.
+struct Copies {
     octets: [MaybeUninit<u8>; INLINE],
     used: usize,
+    elements: Elements,
 }
 
-impl Inline {
+impl Copies {
     const fn new() -> Self {
-        Self { octets: [MaybeUninit::uninit(); INLINE], used: 0 }
+        Self { octets: [MaybeUninit::uninit(); INLINE], used: 0, elements: Elements::new() }
+    }
+
+    const fn clear(&mut self) {
+        self.used = 0;
+        self.elements.clear();
     }
 
     /// Copies the bytes that the elements name, at once: the program may change them after the
@@ -190,16 +170,16 @@ pub(crate) fn bind(
     Ok(())
 }
 
-/// A request of the program's as the library takes it. `None` when `inline` has no room left.
+/// A request of the program's as the library takes it. `None` when `copies` has no room left.
 ///
 /// # Safety
 ///
 /// The memory to which the request points is the program's, and stays until the library was given
-/// the result; `inline` is not cleared before.
+/// the result; `copies` is not cleared before.
 unsafe fn request<'a>(
     qp: &Qp,
     wr: &ibv_send_wr,
-    inline: &mut Inline,
+    copies: &mut Copies,
 ) -> Result<Option<SendRequest<'a>>, Errno> {
     let flags = Flags(wr.send_flags);
     let payload = match wr.opcode {
@@ -207,7 +187,8 @@ unsafe fn request<'a>(
         IBV_WR_LOCAL_INV | IBV_WR_BIND_MW => Payload::NONE,
         _ => {
             // SAFETY: the caller's promise.
-            let sges = unsafe { sges(wr.sg_list, wr.num_sge)? };
+            let sges = unsafe { copies.elements.of(wr.sg_list, wr.num_sge)? };
+            let Some(sges) = sges else { return Ok(None) };
             if flags.has(IBV_SEND_INLINE) {
                 let most = qp.init.cap.max_inline_data;
                 if sges.iter().any(|sge| sge.addr == 0 && sge.length > 0) {
@@ -218,7 +199,7 @@ unsafe fn request<'a>(
                     return Err(inline_too_long(length, most));
                 }
                 // SAFETY: the caller's promise.
-                let Some(octets) = (unsafe { inline.take(sges) }) else { return Ok(None) };
+                let Some(octets) = (unsafe { copies.take(sges) }) else { return Ok(None) };
                 Payload::Inline(octets)
             } else {
                 Payload::Sges(sges)
@@ -236,7 +217,7 @@ fn finish<T>(
     verb: &str,
     result: Result<Result<(), (*mut T, Errno)>, Errno>,
     first: *mut T,
-    bad: Option<&mut *mut T>,
+    bad: *mut *mut T,
 ) -> c_int {
     let (wr, mut error) = match result {
         Ok(Ok(())) => return 0,
@@ -244,8 +225,9 @@ fn finish<T>(
         Err(panicked) => (first, panicked),
     };
     // Programs that expect nothing to be refused pass no place for it.
-    if let Some(bad) = bad {
-        *bad = wr;
+    if !bad.is_null() {
+        // SAFETY: the program passes a place for a pointer.
+        unsafe { bad.write_unaligned(wr) };
     }
     error.say(verb);
     set_errno(error.number());
@@ -256,7 +238,7 @@ fn finish<T>(
 pub(crate) extern "C" fn post_send(
     qp: &Qp,
     wr: *mut ibv_send_wr,
-    bad: Option<&mut *mut ibv_send_wr>,
+    bad: *mut *mut ibv_send_wr,
 ) -> c_int {
     // SAFETY: the program passes a list of requests.
     finish("ibv_post_send", guard::on_data_path(|| Ok(unsafe { send_list(qp, wr) })), wr, bad)
@@ -266,13 +248,14 @@ pub(crate) extern "C" fn post_send(
 ///
 /// The program passes a list of requests, which stays with all it points to.
 unsafe fn send_list(qp: &Qp, first: *mut ibv_send_wr) -> Result<(), (*mut ibv_send_wr, Errno)> {
-    let mut inline = Inline::new();
+    let mut copies = Copies::new();
+    let mut copy = MaybeUninit::uninit();
     // SAFETY: the caller's promise.
-    let Some(wr) = (unsafe { first.as_ref() }) else { return Ok(()) };
+    let Some(wr) = (unsafe { seen(first, &mut copy) }) else { return Ok(()) };
     if wr.next.is_null() {
         // The usual case.
         // SAFETY: the caller's promise.
-        let request = unsafe { request(qp, wr, &mut inline) };
+        let request = unsafe { request(qp, wr, &mut copies) };
         let request = request.and_then(|request| {
             request.ok_or_else(|| inline_too_long(INLINE as u64 + 1, INLINE as u32))
         });
@@ -286,8 +269,8 @@ unsafe fn send_list(qp: &Qp, first: *mut ibv_send_wr) -> Result<(), (*mut ibv_se
     let mut at = first;
     while !at.is_null() {
         // SAFETY: the caller's promise.
-        at = unsafe { send_some(qp, at, &mut inline)? };
-        inline.used = 0;
+        at = unsafe { send_some(qp, at, &mut copies)? };
+        copies.clear();
     }
     Ok(())
 }
@@ -300,19 +283,20 @@ unsafe fn send_list(qp: &Qp, first: *mut ibv_send_wr) -> Result<(), (*mut ibv_se
 unsafe fn send_some(
     qp: &Qp,
     first: *mut ibv_send_wr,
-    inline: &mut Inline,
+    copies: &mut Copies,
 ) -> Result<*mut ibv_send_wr, (*mut ibv_send_wr, Errno)> {
     let mut requests = [const { MaybeUninit::<SendRequest<'_>>::uninit() }; BATCH];
     let mut from = [std::ptr::null_mut(); BATCH];
     let mut count = 0;
     let mut at = first;
     let mut refused = None;
+    let mut copy = MaybeUninit::uninit();
     while count < BATCH
         // SAFETY: the caller's promise.
-        && let Some(wr) = unsafe { at.as_ref() }
+        && let Some(wr) = unsafe { seen(at, &mut copy) }
     {
         // SAFETY: the caller's promise.
-        match unsafe { request(qp, wr, inline) } {
+        match unsafe { request(qp, wr, copies) } {
             Ok(Some(request)) => requests[count].write(request),
             // The next call has room.
             Ok(None) => break,
@@ -334,9 +318,12 @@ unsafe fn send_some(
     // SAFETY: the caller's promise.
     let posted = unsafe { post_some(qp, &from[..count], requests) };
     posted.map_err(|(number, error)| (from[number], error))?;
-    if count > 0 {
+    if count > 0
         // SAFETY: the caller's promise.
-        unsafe { note_bind(&*from[count - 1]) };
+        && let Some(wr) = unsafe { seen(from[count - 1], &mut copy) }
+    {
+        // SAFETY: the caller's promise.
+        unsafe { note_bind(wr) };
     }
     refused.map_or(Ok(at), Err)
 }
@@ -390,7 +377,7 @@ unsafe fn post_datagrams(
         for (destination, wr) in destinations.iter_mut().zip(from) {
             // SAFETY: the caller's promise. All parts of the union are numbers and pointers that are
             // not followed.
-            let ud = unsafe { (**wr).wr.ud };
+            let ud = unsafe { (&raw const (**wr).wr.ud).read_unaligned() };
             *destination = known.as_ref().and_then(|known| {
                 known.destination(qp.domain, ud.ah, ud.remote_qpn, ud.remote_qkey)
             });
@@ -502,7 +489,7 @@ fn receive_refused(qp: &Qp, error: PostError, sges: usize) -> Errno {
 pub(crate) extern "C" fn post_recv(
     qp: &Qp,
     wr: *mut ibv_recv_wr,
-    bad: Option<&mut *mut ibv_recv_wr>,
+    bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
     let post = |requests: &[RecvRequest<'_>]| {
         let posted = qp.queue_pair.post_recvs(requests);
@@ -516,7 +503,7 @@ pub(crate) extern "C" fn post_recv(
 pub(crate) extern "C" fn post_srq_recv(
     srq: &Srq,
     wr: *mut ibv_recv_wr,
-    bad: Option<&mut *mut ibv_recv_wr>,
+    bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
     let post = |requests: &[RecvRequest<'_>]| {
         let mut numbered = requests.iter().enumerate();
@@ -538,18 +525,23 @@ unsafe fn receive_list(
     post: impl Fn(&[RecvRequest<'_>]) -> Result<(), (usize, Errno)>,
 ) -> Result<(), (*mut ibv_recv_wr, Errno)> {
     let mut at = first;
+    let mut elements = Elements::new();
+    let mut copy = MaybeUninit::uninit();
     while !at.is_null() {
+        elements.clear();
         let mut requests = [RecvRequest::new(0, &[]); BATCH];
         let mut from = [std::ptr::null_mut(); BATCH];
         let mut count = 0;
         let mut refused = None;
         while count < BATCH
             // SAFETY: the caller's promise.
-            && let Some(wr) = unsafe { at.as_ref() }
+            && let Some(wr) = unsafe { seen(at, &mut copy) }
         {
             // SAFETY: the caller's promise.
-            match unsafe { sges(wr.sg_list, wr.num_sge) } {
-                Ok(sges) => requests[count] = RecvRequest::new(wr.wr_id, sges),
+            match unsafe { elements.of(wr.sg_list, wr.num_sge) } {
+                Ok(Some(sges)) => requests[count] = RecvRequest::new(wr.wr_id, sges),
+                // The next call has room.
+                Ok(None) => break,
                 Err(error) => {
                     refused = Some((at, error));
                     break;

@@ -15,6 +15,7 @@ use iwarp::{
 use iwarp_os::ProcessOwned;
 
 use super::mw::Mw;
+use super::packed::each;
 use super::post::{self, Flags};
 use super::qp::Qp;
 use crate::abi::flags::*;
@@ -448,10 +449,8 @@ extern "C" fn wr_set_sge_list(qp: &Qp, num_sge: usize, list: *const ibv_sge) {
             qp.builder.refuse(refuse!(EINVAL, "sg_list is NULL, and num_sge is {num_sge}"));
             return;
         }
-        let list = if num_sge == 0 { std::ptr::dangling() } else { list };
         // SAFETY: the program passes so many.
-        let list = unsafe { std::slice::from_raw_parts(list, num_sge) };
-        qp.set_sges(list.iter().map(|sge| Sge {
+        qp.set_sges(unsafe { each(list, num_sge) }.map(|sge| Sge {
             addr: sge.addr,
             length: sge.length,
             lkey: Stag(sge.lkey),
@@ -469,9 +468,7 @@ extern "C" fn wr_set_inline_data_list(qp: &Qp, num_buf: usize, list: *const ibv_
             qp.builder.refuse(refuse!(EINVAL, "buf_list is NULL, and num_buf is {num_buf}"));
             return;
         }
-        let list = if num_buf == 0 { std::ptr::dangling() } else { list };
         // SAFETY: the program passes so many.
-        let list = unsafe { std::slice::from_raw_parts(list, num_buf) };
-        qp.set_inline(list.iter().copied());
+        qp.set_inline(unsafe { each(list, num_buf) });
     });
 }

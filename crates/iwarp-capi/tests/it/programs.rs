@@ -180,6 +180,12 @@ fn every_operation_works_on_a_device_that_looks_like_roce() {
     support::run("data_udp", &source!("data.c"), &OVER_UDP);
 }
 
+#[test]
+fn structures_of_a_program_that_packs_them_are_taken_where_they_lie() {
+    support::run("packed", &source!("packed.c"), &[]);
+    support::run("packed_udp", &source!("packed.c"), &OVER_UDP);
+}
+
 /// Completions, asynchronous events and states at both ends are those of docs/errors.md.
 #[test]
 fn errors_end_as_the_table_says() {
