@@ -5,9 +5,8 @@
 use std::ffi::{c_int, c_uint};
 
 use iwarp::verbs::{Prefetch, PrefetchError};
-use iwarp::{Sge, Stag};
 
-use super::packed::each;
+use super::packed;
 use super::pd::Pd;
 use crate::abi::flags::*;
 use crate::abi::ibv_sge;
@@ -47,14 +46,8 @@ pub(crate) extern "C" fn advise_mr(
         if flags & !IBV_ADVISE_MR_FLAG_FLUSH != 0 || count == 0 || list.is_null() {
             return Err(refuse!(EINVAL, "flags {flags:#x}, {count} elements at {list:p}"));
         }
-        let sges = || {
-            // SAFETY: the program passes as many elements.
-            unsafe { each(list, count as usize) }.map(|sge| Sge {
-                addr: sge.addr,
-                length: sge.length,
-                lkey: Stag(sge.lkey),
-            })
-        };
+        // SAFETY: the program passes as many elements.
+        let sges = || unsafe { packed::sges(list, count as usize) };
         sges().try_for_each(|sge| pd.domain().check_advice(sge, what))?;
         for sge in sges() {
             let brought = pd.domain().prefetch(sge, what);

@@ -57,6 +57,19 @@ pub(crate) unsafe fn each<T: Copy>(
     (0..count).map(move |at| unsafe { list.add(at).read_unaligned() })
 }
 
+/// The elements of a list, wherever it lies.
+///
+/// # Safety
+///
+/// As [`each`].
+pub(crate) unsafe fn sges(
+    list: *const ibv_sge,
+    count: usize,
+) -> impl ExactSizeIterator<Item = Sge> {
+    // SAFETY: the caller's promise, and the two types have one layout.
+    unsafe { each(list.cast::<Sge>(), count) }
+}
+
 /// Copies of misaligned elements.
 pub(crate) struct Elements {
     copies: [MaybeUninit<Sge>; ELEMENTS],
@@ -119,9 +132,9 @@ impl Elements {
         }
         let Some(room) = self.copies[self.used..].get_mut(..count) else { return Ok(None) };
         self.used += count;
-        for (at, copy) in room.iter_mut().enumerate() {
-            // SAFETY: the caller's promise, and the two types have one layout.
-            copy.write(unsafe { list.cast::<Sge>().add(at).read_unaligned() });
+        // SAFETY: the caller's promise.
+        for (copy, sge) in room.iter_mut().zip(unsafe { sges(list, count) }) {
+            copy.write(sge);
         }
         // SAFETY: just written; the caller sees to the lifetime.
         Ok(Some(unsafe { std::slice::from_raw_parts(room.as_ptr().cast(), count) }))

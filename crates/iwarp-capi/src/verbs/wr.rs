@@ -15,7 +15,7 @@ use iwarp::{
 use iwarp_os::ProcessOwned;
 
 use super::mw::Mw;
-use super::packed::each;
+use super::packed;
 use super::post::{self, Flags};
 use super::qp::Qp;
 use crate::abi::flags::*;
@@ -450,11 +450,7 @@ extern "C" fn wr_set_sge_list(qp: &Qp, num_sge: usize, list: *const ibv_sge) {
             return;
         }
         // SAFETY: the program passes so many.
-        qp.set_sges(unsafe { each(list, num_sge) }.map(|sge| Sge {
-            addr: sge.addr,
-            length: sge.length,
-            lkey: Stag(sge.lkey),
-        }));
+        qp.set_sges(unsafe { packed::sges(list, num_sge) });
     });
 }
 
@@ -469,6 +465,6 @@ extern "C" fn wr_set_inline_data_list(qp: &Qp, num_buf: usize, list: *const ibv_
             return;
         }
         // SAFETY: the program passes so many.
-        qp.set_inline(unsafe { each(list, num_buf) });
+        qp.set_inline(unsafe { packed::each(list, num_buf) });
     });
 }
