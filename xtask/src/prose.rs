@@ -21,7 +21,9 @@ const WORDS: [(&str, usize); 4] =
 
 /// Checks the comments of all sources.
 pub(crate) fn check() -> Result<String> {
-    let listed = shell::output(shell::program("git").args(["ls-files", "--", "*.rs"]))?;
+    // Files that are not added yet count, so that the check says before a commit what it says after.
+    let sources = ["ls-files", "--cached", "--others", "--exclude-standard", "--", "*.rs"];
+    let listed = shell::output(shell::program("git").args(sources))?;
     let (mut problems, mut counts, mut comments) = (Vec::new(), [0; WORDS.len()], 0);
     for file in listed.lines() {
         let Ok(source) = fs::read_to_string(shell::root().join(file)) else { continue };
