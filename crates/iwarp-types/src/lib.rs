@@ -25,6 +25,8 @@
 //!   receives    receive queues
 //!   address     where datagrams go
 //!   source      what counts as one peer
+//!   port_space  port spaces of the connection manager
+//!   rnr_timer   times that a peer waits whose message found no receive
 //!   mock        registered memory in plain vectors, for tests and simulators (a feature)
 //! ```
 //!
@@ -55,12 +57,14 @@ mod memory;
 pub mod mock;
 mod number;
 mod operation;
+mod port_space;
 mod protocol;
 mod reason;
 mod receives;
 mod refusal;
 mod request;
 mod ring;
+mod rnr_timer;
 mod source;
 mod startup;
 mod state;
@@ -74,6 +78,7 @@ pub use event::{Cause, Event};
 pub use memory::{Bind, EachAnew, Invalidator, Memory, Sge, Use};
 pub use number::{Accessor, PdId, QpId, Stag, TaggedOffset, Time};
 pub use operation::{Ends, Extension, Extensions, Properties};
+pub use port_space::PortSpace;
 pub use protocol::{BoxedCore, Core, Disposition, StreamCore, Wanted};
 pub use reason::{Protocol, Reason};
 pub use receives::{ReceiveQueue, ended_receive};
@@ -83,6 +88,7 @@ pub use request::{
     SendRequest,
 };
 pub use ring::Ring;
+pub use rnr_timer::RnrTimer;
 pub use source::Source;
 pub use startup::{RtrTypes, StartupError, StartupFault};
 pub use state::{QpState, QpType, TransitionError};

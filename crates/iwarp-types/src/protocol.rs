@@ -213,5 +213,63 @@ pub trait StreamCore: Core {
     fn taken(&mut self, octets: usize);
 }
 
+/// Passes each method on to the core behind the pointer: those of `&self`, those of `&mut self`.
+macro_rules! behind_pointer {
+    (&self { $(
+            $ask:ident() $(-> $answer:ty)?;
+    )+ } &mut self { $(
+            $method:ident($($arg:ident: $type:ty)?) $(-> $result:ty)?;
+    )+ }) => {
+        impl<C: Core + ?Sized> Core for alloc::boxed::Box<C> {
+            type Terminated = C::Terminated;
+            type Fault = C::Fault;
+
+            $(fn $ask(&self) $(-> $answer)? {
+                (**self).$ask()
+            })+
+
+            $(fn $method(&mut self $(, $arg: $type)?) $(-> $result)? {
+                (**self).$method($($arg)?)
+            })+
+        }
+    };
+}
+
+behind_pointer! {
+    &self {
+        state() -> QpState;
+        outstanding() -> (usize, usize);
+        is_connected() -> bool;
+        disposition() -> Disposition;
+        has_events() -> bool;
+        poll_timeout() -> Option<Time>;
+        may_want_time() -> bool;
+        arrivals() -> u64;
+        is_outlived() -> bool;
+        has_parked() -> bool;
+        is_stalled() -> bool;
+        read_depths() -> (usize, usize);
+    }
+    &mut self {
+        modify(to: QpState) -> Result<(), TransitionError>;
+        post_send(request: &SendRequest<'_>) -> Result<(), PostError>;
+        post_recv(request: &RecvRequest<'_>) -> Result<(), PostError>;
+        disconnect();
+        abort();
+        unreachable();
+        lost();
+        timed_out();
+        fail_locally(what: &'static str);
+        wanted() -> Wanted;
+        poll_event() -> Option<Event<C::Terminated, C::Fault>>;
+        take_refusal() -> Option<Refusal>;
+        handle_timeout(now: Time);
+        set_rnr_timer(timer: Duration);
+        set_rnr_retry(count: u8);
+        set_peer_rnr_retry(count: u8);
+        set_remote_access(access: Access);
+    }
+}
+
 /// A stream core behind a pointer, which tells its reasons in the vocabulary's words.
 pub type BoxedCore = alloc::boxed::Box<dyn StreamCore<Terminated = Reason, Fault = Reason>>;

@@ -12,6 +12,7 @@
 //! The connection manager and [`QueuePair::connect_to`](crate::QueuePair::connect_to) serve
 //! iWARP and RoCE v2, and refuse such a queue pair. The wings of these two wires are private here.
 
+pub(crate) mod choice;
 pub(crate) mod iwarp;
 pub(crate) mod roce;
 

@@ -56,6 +56,24 @@ impl Graph {
         problems.into_iter().collect()
     }
 
+    /// One line for each of these modules, and those within them, that names one of the crates.
+    pub(super) fn arrows_out(&self, modules: &[&str], crates: &[&str]) -> Vec<String> {
+        let mut problems = BTreeSet::new();
+        for module in &self.modules {
+            if module.path.is_empty() || place_of(&module.path, &[modules]).is_none() {
+                continue;
+            }
+            for Named { path, line, .. } in &module.named {
+                if let Some(name) = path.first().filter(|name| crates.contains(&name.as_str())) {
+                    let file = &module.file;
+                    problems
+                        .insert(format!("{file}:{line} names {name}: it serves every protocol"));
+                }
+            }
+        }
+        problems.into_iter().collect()
+    }
+
     /// One line for each module of one of these that names a module of another.
     pub(super) fn arrows_between(&self, wings: &[&str]) -> Vec<String> {
         let wings: Vec<&[&str]> = wings.iter().map(std::slice::from_ref).collect();

@@ -23,12 +23,13 @@ use graph::Graph;
 ///
 /// Files of one layer may name each other in a circle. Where it was worth undoing that, `linear` is
 /// the layer, and what follows are the only ones in it that may still. Those of `apart` do not name
-/// each other at all.
+/// each other at all. Modules of `neutral` name none of the crates beside them.
 struct Crate {
     name: &'static str,
     layers: &'static [&'static [&'static str]],
     linear: Option<(&'static str, &'static [&'static str])>,
     apart: &'static [&'static str],
+    neutral: (&'static [&'static str], &'static [&'static str]),
 }
 
 const CRATES: [Crate; 4] = [
@@ -37,6 +38,7 @@ const CRATES: [Crate; 4] = [
         layers: &[&["types"], &["mpa"], &["ddp"], &["rdmap"], &["qp"]],
         linear: None,
         apart: &[],
+        neutral: (&[], &[]),
     },
     Crate {
         name: "iwarp-roce",
@@ -49,6 +51,7 @@ const CRATES: [Crate; 4] = [
         ],
         linear: None,
         apart: &[],
+        neutral: (&[], &[]),
     },
     Crate {
         name: "iwarp",
@@ -57,6 +60,7 @@ const CRATES: [Crate; 4] = [
             &["port"],
             &["engine"],
             &["wire::iwarp", "wire::roce"],
+            &["wire::choice"],
             &["verbs"],
             &["cm"],
             &["session"],
@@ -64,12 +68,14 @@ const CRATES: [Crate; 4] = [
         // Movers name their endpoint, which names only the traits by which it calls them.
         linear: Some(("engine", &[])),
         apart: &["wire::iwarp", "wire::roce"],
+        neutral: (&["engine", "verbs", "session"], &["iwarp_proto", "iwarp_roce"]),
     },
     Crate {
         name: "iwarp-capi",
         layers: &[&["log", "reserve"], &["refuse"], &["guard"], &["abi"], &["verbs"], &["cm"]],
         linear: None,
         apart: &[],
+        neutral: (&[], &[]),
     },
 ];
 
@@ -77,11 +83,13 @@ const CRATES: [Crate; 4] = [
 pub(crate) fn check() -> Result<String> {
     let mut notes = Vec::new();
     let mut problems = Vec::new();
-    for Crate { name, layers, linear, apart } in &CRATES {
+    for Crate { name, layers, linear, apart, neutral } in &CRATES {
         let load = |file: &str| fs::read_to_string(shell::root().join(file)).ok();
         let graph = Graph::new(source::read(&format!("crates/{name}/src/lib.rs"), &load)?);
         problems.extend(graph.arrows_up(layers));
         problems.extend(graph.arrows_between(apart));
+        let (modules, crates) = neutral;
+        problems.extend(graph.arrows_out(modules, crates));
         if let Some((layer, known)) = linear {
             problems.extend(graph.circles_in(layer, known));
         }

@@ -110,6 +110,10 @@ struct Reader<'ast> {
 
 impl Reader<'_> {
     fn name(&mut self, path: Vec<String>, line: usize) {
+        // By itself it is a visibility, within a macro.
+        if path == ["crate"] {
+            return;
+        }
         self.module.named.push(Named { path, line, passed_on: self.passes_on });
     }
 

@@ -139,3 +139,16 @@ fn wings_do_not_name_each_other() {
     assert_eq!(graph(&files).arrows_between(&wings), [found]);
     assert_eq!(graph(&files).arrows_between(&wings[..1]), [""; 0]);
 }
+
+#[test]
+fn neutral_modules_name_no_protocol() {
+    let files = [
+        ("src/lib.rs", "mod wire;\nmod engine;"),
+        ("src/wire.rs", "use proto::Core;"),
+        ("src/engine.rs", "mod part;\nuse other::Thing;"),
+        ("src/engine/part.rs", "fn f() {\n    proto::call();\n}"),
+    ];
+    let found = "src/engine/part.rs:2 names proto: it serves every protocol";
+    assert_eq!(graph(&files).arrows_out(&["engine"], &["proto"]), [found]);
+    assert_eq!(graph(&files).arrows_out(&["engine"], &["iron"]), [""; 0]);
+}

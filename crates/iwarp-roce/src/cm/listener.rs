@@ -122,7 +122,8 @@ impl Listeners {
 
 #[cfg(test)]
 mod tests {
-    use super::super::service::PortSpace;
+    use iwarp_types::PortSpace;
+
     use super::*;
 
     fn listen(transport: Transport, address: Option<&str>) -> Listen {

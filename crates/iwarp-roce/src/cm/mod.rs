@@ -70,6 +70,6 @@ pub use message::SidrStatus;
 pub use multicast::{Group, JoinError, UDP_QKEY};
 pub use own_kind::{OwnKind, VENDOR_ID};
 pub use reason::RejectReason;
-pub use service::{PortSpace, ServiceId};
+pub use service::ServiceId;
 pub use settings::{CommIds, Random, Seeded, Settings};
 pub use time::TimeCode;

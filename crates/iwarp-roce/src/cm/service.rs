@@ -2,32 +2,11 @@
 
 //! Service ids.
 
+use iwarp_types::PortSpace;
+
 /// Service id: 64 bits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct ServiceId(pub u64);
-
-/// Port space of `rdma_cm`, whose service ids contain a port (ROCE-151).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(u16)]
-pub enum PortSpace {
-    /// `RDMA_PS_IPOIB`: datagrams.
-    Ipoib = 0x0002,
-    /// `RDMA_PS_TCP`: connections.
-    Tcp = 0x0106,
-    /// `RDMA_PS_UDP`: datagrams.
-    Udp = 0x0111,
-    /// `RDMA_PS_IB`: any type of queue pair, and not always the header with IP addresses.
-    Ib = 0x013f,
-}
-
-impl PortSpace {
-    /// The port space of reliable connections.
-    pub const CONNECTIONS: Self = Self::Tcp;
-    /// The port space of datagram services.
-    pub const DATAGRAMS: Self = Self::Udp;
-
-    const ALL: [Self; 4] = [Self::Ipoib, Self::Tcp, Self::Udp, Self::Ib];
-}
 
 impl ServiceId {
     /// The service at a port.
@@ -44,7 +23,7 @@ impl ServiceId {
 
 #[cfg(test)]
 mod tests {
-    use super::{PortSpace, ServiceId};
+    use super::*;
 
     /// Covers: ROCE-151
     #[test]

@@ -2,9 +2,7 @@
 
 //! Extended transport headers.
 
-use core::time::Duration;
-
-use iwarp_types::{Stag, TaggedOffset};
+use iwarp_types::{RnrTimer, Stag, TaggedOffset};
 
 /// RDMA extended header: the peer's buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,33 +92,6 @@ pub enum NakCode {
     InvalidRdRequest,
 }
 
-/// Time to wait after an RNR NAK, as one of 32 codes (ROCE-060).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
-pub struct RnrTimer(u8);
-
-/// Hundredths of a millisecond by code.
-const RNR_TIMES: [u32; 32] = [
-    65_536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
-    2048, 3072, 4096, 6144, 8192, 12_288, 16_384, 24_576, 32_768, 49_152,
-];
-
-impl RnrTimer {
-    /// The code in the low five bits.
-    pub const fn new(code: u8) -> Self {
-        Self(code & CODE)
-    }
-
-    /// The code, below 32.
-    pub const fn code(self) -> u8 {
-        self.0
-    }
-
-    /// The time that it stands for.
-    pub const fn duration(self) -> Duration {
-        Duration::from_micros(10 * RNR_TIMES[self.0 as usize] as u64)
-    }
-}
-
 const CODE: u8 = 0x1f;
 const KIND_SHIFT: u8 = 5;
 /// Credit code that gives no number (ROCE-069).
@@ -143,7 +114,7 @@ impl Syndrome {
         match (octet >> KIND_SHIFT, code) {
             (0b000, NO_CREDITS) => Self::ACK,
             (0b000, _) => Self::Ack { credits: Some(credits(code)) },
-            (0b001, _) => Self::RnrNak(RnrTimer(code)),
+            (0b001, _) => Self::RnrNak(RnrTimer::new(code)),
             (0b011, 0) => Self::Nak(NakCode::SequenceError),
             (0b011, 1) => Self::Nak(NakCode::InvalidRequest),
             (0b011, 2) => Self::Nak(NakCode::RemoteAccess),
@@ -161,7 +132,7 @@ impl Syndrome {
                 let fits = |code: &u8| credits(*code) <= receives;
                 (0..NO_CREDITS).rev().find(fits).unwrap_or(0)
             }
-            Self::RnrNak(timer) => 0b001 << KIND_SHIFT | timer.0,
+            Self::RnrNak(timer) => 0b001 << KIND_SHIFT | timer.code(),
             Self::Nak(code) => 0b011 << KIND_SHIFT | code as u8,
             Self::Reserved(octet) => octet,
         }
@@ -305,7 +276,7 @@ impl Extended for u64 {
 mod tests {
     use core::time::Duration;
 
-    use super::{RnrTimer, Syndrome, credits};
+    use super::*;
 
     /// Covers: ROCE-060
     #[test]

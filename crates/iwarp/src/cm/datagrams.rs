@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use iwarp_roce::cm::{
-    Answer, EventKind as News, PortSpace, RejectReason, Request, Resolve, Resolved, ServiceId,
-    SidrStatus, Unreachable,
+    Answer, EventKind as News, RejectReason, Request, Resolve, Resolved, ServiceId, SidrStatus,
+    Unreachable,
 };
 use iwarp_roce::wire::{GSI_QP, Path, source_port};
-use iwarp_types::{AddressVector, QpId, Time};
+use iwarp_types::{AddressVector, PortSpace, QpId, Time};
 
 use crate::cm::EventKind;
 use crate::cm::id::{IdCore, WeakId};

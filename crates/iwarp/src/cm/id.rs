@@ -19,7 +19,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Weak};
 
 use iwarp_os::{FamilyClaim, ProcessOwned};
-pub use iwarp_roce::cm::PortSpace;
+pub use iwarp_types::PortSpace;
 use iwarp_types::Time;
 
 use crate::cm::channel::{ChannelCore, Mailbox};

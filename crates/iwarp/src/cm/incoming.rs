@@ -20,6 +20,7 @@ use crate::port::{Acceptor, Ends, Port, canonical};
 use crate::report;
 use crate::wire::iwarp::startup::line::Answering;
 use crate::wire::iwarp::startup::reception::{Host, Reception};
+use crate::wire::iwarp::startup::terms::terms;
 
 /// A listener at work.
 pub(crate) struct Listening {
@@ -44,7 +45,7 @@ impl Listening {
             reception: Reception::new(
                 &engine,
                 accept_set,
-                engine.options.startup(0, 0),
+                terms(&engine.options, 0, 0),
                 max_pending,
                 host,
             ),

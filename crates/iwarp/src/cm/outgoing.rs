@@ -27,6 +27,7 @@ use crate::port::{Network, Port, Reservation, canonical};
 use crate::report;
 use crate::wire::iwarp::link::{Agreed, Link};
 use crate::wire::iwarp::startup::line::{Calling, Line, Served, operate};
+use crate::wire::iwarp::startup::terms::terms;
 
 /// Programs tell their port and only then listen (qperf, perftest): for so long a refusal is not
 /// believed, unless the peer has another address to try. On a machine with more to do than CPUs, a
@@ -316,7 +317,7 @@ impl Outgoing {
 
     /// Begins a connection whose start-up is of that revision.
     fn try_once(&self, revision: u8, by: By) -> Result<(), ConnectError> {
-        let mut config = self.engine.options.startup(self.params.ird, self.params.ord);
+        let mut config = terms(&self.engine.options, self.params.ird, self.params.ord);
         if revision == 1 {
             config = config.downgraded();
         }

@@ -26,6 +26,7 @@ use crate::engine::live;
 use crate::engine::sync::Mutex;
 use crate::engine::timers::Alarm;
 use crate::wire::roce::manager::{Communication, ConnectionManager, Party};
+use crate::wire::roce::prospect::set_attributes;
 
 /// A connection of an id, from the first message on.
 pub(crate) struct Exchange {
@@ -272,8 +273,8 @@ impl Exchange {
         let mut attributes = *attributes;
         // All of a process's packets leave from the port that it shares.
         attributes.path.source_port = PORT;
-        endpoint.set_datagram(attributes)?;
-        endpoint.speak_roce();
+        set_attributes(endpoint, attributes)?;
+        endpoint.go_on_over_packets();
         endpoint.observe(Arc::new(Watch(Arc::downgrade(self))));
         endpoint.listen_for_datagrams()?;
         for step in [QpState::Rtr, QpState::Rts] {

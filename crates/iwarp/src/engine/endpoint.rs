@@ -13,7 +13,8 @@
 //! - `engine`, `who`, `depth`, `send_cq`, `recv_cq`, `send_owner`, `recv_owner`, `srq`, `parks`,
 //!   `qp_type`, `events`, `number`, `packets`: the thread that creates the queue pair, before it is
 //!   shared.
-//! - `core` (the core, slots, link, mux, habits of the program, timeout, number of the connection):
+//! - `core` (the core, its choice of wires, slots, link, mux, habits of the program, timeout, number of
+//!   the connection):
 //!   caller threads that post, poll or change the state, and the worker, under its lock. Of these,
 //!   `program` (who is told of the connection, whether the handle is gone, whether the process exits,
 //!   receives held back) also belongs to the thread that attaches a stream, the one that drops the
@@ -30,9 +31,9 @@
 
 mod attach;
 mod close;
+mod core;
 mod events;
 mod exchange;
-mod packets;
 mod placing;
 mod post;
 mod postponed;
@@ -44,18 +45,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use iwarp_mem::OutOfMemory;
-use iwarp_proto::qp::{Qp, Shared};
 use iwarp_types::{Accessor, PdId, QpId, QpType, Receive, ReceivePool, Time, WorkCompletion};
 
 pub(crate) use self::attach::Adoption;
-pub(crate) use self::exchange::Alternative;
-pub(crate) use self::packets::RoceListener;
-use self::packets::Undecided;
+pub(crate) use self::core::{CoreConfig, EndpointCore, Multicast, NO_RECEIVE, WireCore};
+pub(crate) use self::exchange::{Choice, PacketListener};
 use self::placing::Placing;
 use self::postponed::Postponed;
-pub(crate) use self::postponed::Receiving;
 use crate::engine::Engine;
-use crate::engine::any_core::AnyCore;
 use crate::engine::cq::CqCore;
 use crate::engine::ended::{Ended, Observer};
 use crate::engine::event::{AsyncEvent, AsyncQueue};
@@ -63,6 +60,7 @@ use crate::engine::fate::Fate;
 use crate::engine::group::Group;
 use crate::engine::mover::{PacketMover, StreamMover};
 use crate::engine::numbers::Number;
+use crate::engine::options::Personality;
 use crate::engine::policy::habits::Habits;
 use crate::engine::slots::{ReceiveSlots, SendSlots};
 use crate::engine::srq::{Parking, SrqCore};
@@ -85,7 +83,7 @@ pub(crate) struct Endpoint {
     borrowed: AtomicU32,
     /// Messages may wait for receives.
     parks: bool,
-    /// Of a core for datagrams: its type.
+    /// Its type.
     qp_type: QpType,
     events: Arc<AsyncQueue>,
     placing: Placing,
@@ -103,30 +101,22 @@ pub(crate) struct Endpoint {
 #[derive(Clone, Copy)]
 pub(crate) struct Patience(pub(crate) Option<Duration>);
 
-/// The parts of an endpoint: its core, how large its queues are, and whose it is.
+/// The parts of an endpoint.
 #[derive(Debug)]
 pub(crate) struct Shape {
-    pub(crate) core: AnyCore,
-    /// The protocol that it may speak as well.
-    pub(crate) alternative: Option<Box<Alternative>>,
+    pub(crate) core: Box<dyn EndpointCore>,
+    /// The wires that may take its place.
+    pub(crate) choice: Option<Box<dyn Choice>>,
     /// Brings the packets that come for its number, if any may.
     pub(crate) packets: Option<Arc<dyn PacketMover<Endpoint>>>,
-    pub(crate) pd: PdId,
-    /// Send work requests that may be outstanding.
-    pub(crate) max_send_wr: usize,
-    /// Receive work requests that may be outstanding.
-    pub(crate) max_recv_wr: usize,
-    /// Messages may wait for receives.
-    pub(crate) parks: bool,
+    pub(crate) config: CoreConfig,
 }
 
 /// The state that an endpoint's lock keeps.
 struct Locked {
-    core: AnyCore,
-    /// The protocol that it may speak as well.
-    alternative: Option<Box<Alternative>>,
-    /// While it is to be found out what the peer speaks.
-    undecided: Option<Undecided>,
+    core: Box<dyn EndpointCore>,
+    /// The wires that may take its place.
+    choice: Option<Box<dyn Choice>>,
     habits: Habits,
     sends: SendSlots,
     receives: ReceiveSlots,
@@ -135,7 +125,7 @@ struct Locked {
     /// The program allows itself Reads and Atomics.
     reads: bool,
     link: Option<Arc<dyn StreamMover>>,
-    /// Serves a core for datagrams, or one that may become such a core, from RTR on.
+    /// Serves a core over packets, or a choice that listens, from RTR on.
     mux: Option<Arc<dyn PacketMover<Endpoint>>>,
     /// The time that the transport may hear nothing of the peer, where the program has said so.
     patience: Option<Patience>,
@@ -209,38 +199,6 @@ impl std::fmt::Debug for Endpoint {
     }
 }
 
-/// For the pipelines of a link, which a core of another kind has not.
-impl Shared for Endpoint {
-    /// As [`Endpoint::with`].
-    #[inline]
-    fn with<R>(&self, f: impl FnOnce(&mut Qp) -> R) -> R {
-        self.with_iwarp(f, false)
-    }
-}
-
-impl Endpoint {
-    /// Does the work of [`Shared`]. Receives that complete may have to wait where the caller is
-    /// `receiving`.
-    #[inline]
-    fn with_iwarp<R>(&self, f: impl FnOnce(&mut Qp) -> R, receiving: bool) -> R {
-        let mut locked = self.core.lock();
-        let Locked { core, sends, link, program, .. } = &mut *locked;
-        let qp = core.iwarp();
-        let result = f(qp);
-        if receiving && qp.has_events() {
-            program.postponed.more = self.is_to_postpone(link.as_deref());
-        }
-        self.hand_on_of(qp, sends, program, link);
-        if receiving {
-            program.postponed.more = false;
-        }
-        if qp.may_want_time() {
-            self.wants_timer.store(true, Ordering::Relaxed);
-        }
-        result
-    }
-}
-
 impl ReceivePool for Endpoint {
     fn take(&self, into: &mut Receive) -> bool {
         let taken = self.srq.as_ref().is_some_and(|srq| srq.take(into));
@@ -271,21 +229,21 @@ impl Endpoint {
         srq: Option<Arc<SrqCore>>,
         events: Arc<AsyncQueue>,
     ) -> Result<Arc<Self>, OutOfMemory> {
-        let habits = Habits::new(shape.max_send_wr, 0, engine.options.without);
-        let qp_type = shape.core.qp_type();
-        let sends = SendSlots::new(shape.max_send_wr, engine.options.strict);
-        let receives = ReceiveSlots::new(shape.max_recv_wr);
+        let Shape { core, choice, packets, config } = shape;
+        let habits = Habits::new(config.max_send_wr, 0, engine.options.without);
+        let parks = engine.options.personality == Personality::Roce;
+        let sends = SendSlots::new(config.max_send_wr, engine.options.strict);
+        let receives = ReceiveSlots::new(config.max_recv_wr);
         let received = srq.as_ref().map_or(receives.returned(), |srq| srq.returned());
         let (sent, received) = (Arc::clone(sends.returned()), Arc::clone(received));
         let send_owner = send_cq.enter(sent)?;
         let recv_owner = recv_cq.enter(received).inspect_err(|_| send_cq.leave(send_owner))?;
         Ok(Arc::new(Self {
             engine,
-            who: Accessor { pd: shape.pd, qp: QpId(number.value()) },
+            who: Accessor { pd: config.pd, qp: QpId(number.value()) },
             core: Mutex::new(Locked {
-                core: shape.core,
-                alternative: shape.alternative,
-                undecided: None,
+                core,
+                choice,
                 habits,
                 sends,
                 receives,
@@ -298,21 +256,21 @@ impl Endpoint {
                 timer: None,
                 program: Program::default(),
             }),
-            depth: shape.max_send_wr,
+            depth: config.max_send_wr,
             send_owner,
             recv_owner,
             send_cq,
             recv_cq,
             srq,
             borrowed: AtomicU32::new(0),
-            parks: shape.parks,
-            qp_type,
+            parks,
+            qp_type: config.qp_type,
             events,
             placing: Placing::new(),
             postpones: AtomicBool::new(false),
             wants_timer: AtomicBool::new(false),
             number,
-            packets: shape.packets,
+            packets,
         }))
     }
 
@@ -346,32 +304,68 @@ impl Endpoint {
 
     /// Calls `f` with the core locked, then hands its events on before another thread can add some:
     /// completions are in order because the lock is.
-    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut AnyCore) -> R) -> R {
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut dyn EndpointCore) -> R) -> R {
         self.with_habits(|core, _| f(core))
     }
 
     /// As [`Self::with`], with what is known of the program.
-    pub(crate) fn with_habits<R>(&self, f: impl FnOnce(&mut AnyCore, &mut Habits) -> R) -> R {
+    pub(crate) fn with_habits<R>(
+        &self,
+        f: impl FnOnce(&mut dyn EndpointCore, &mut Habits) -> R,
+    ) -> R {
         let mut locked = self.core.lock();
         let Locked { core, habits, .. } = &mut *locked;
-        let result = f(core, habits);
+        let result = f(&mut **core, habits);
         self.hand_on(&mut locked);
-        if locked.core.may_want_time() {
-            self.wants_timer.store(true, Ordering::Relaxed);
-        }
+        self.note_time(locked.core.may_want_time());
         result
     }
 
-    /// As [`Self::with`], with what the program is told.
-    fn with_program<R>(&self, f: impl FnOnce(&mut AnyCore, &Program) -> R) -> R {
+    /// As [`Self::with`], for the wing whose core it is. Receives that complete may have to wait
+    /// where the caller is `receiving`.
+    #[inline]
+    pub(crate) fn with_own<C: WireCore, R>(
+        &self,
+        receiving: bool,
+        f: impl FnOnce(&mut C) -> R,
+    ) -> R {
         let mut locked = self.core.lock();
-        let Locked { core, program, .. } = &mut *locked;
-        let result = f(core, program);
-        self.hand_on(&mut locked);
-        if locked.core.may_want_time() {
+        let Locked { core, sends, link, program, .. } = &mut *locked;
+        // Attaching has checked it, once for the life of both.
+        let Some(core) = core.of::<C>() else { unreachable!("a link is of its core's kind") };
+        let result = f(core);
+        if receiving && core.has_events() {
+            program.postponed.more = self.is_to_postpone(link.as_deref());
+        }
+        self.hand_on_of(core, sends, program, link);
+        if receiving {
+            program.postponed.more = false;
+        }
+        self.note_time(core.may_want_time());
+        result
+    }
+
+    /// As [`Self::with`], for a wing whose core it may be, and with its fate; `None` where it is not.
+    #[inline]
+    pub(crate) fn with_if<C: WireCore, R>(
+        &self,
+        f: impl FnOnce(&mut C, Option<&Fate>) -> R,
+    ) -> Option<R> {
+        let mut locked = self.core.lock();
+        let Locked { core, sends, link, program, .. } = &mut *locked;
+        let core = core.of::<C>()?;
+        let result = f(core, program.fate.as_deref());
+        self.hand_on_of(core, sends, program, link);
+        self.note_time(core.may_want_time());
+        Some(result)
+    }
+
+    /// The core may ask for a call.
+    #[inline]
+    fn note_time(&self, wants: bool) {
+        if wants {
             self.wants_timer.store(true, Ordering::Relaxed);
         }
-        result
     }
 
     /// The time by the device's clock.

@@ -6,20 +6,17 @@
 //! no more than a look for one.
 
 use std::fmt::Display;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use iwarp_os::clock;
-use iwarp_proto::mpa::startup::{Negotiated, Role};
-use iwarp_roce::Attributes;
-use iwarp_roce::wire::{PORT, Packet};
 use iwarp_types::{Protocol, Reason};
 use tracing::Level;
 
 use super::ended::Ended;
 use super::sync::{AtomicU64, Mutex, Ordering};
-use crate::port::{Ends, canonical};
+use crate::port::canonical;
 use crate::report;
 use crate::report::FATE;
 
@@ -52,81 +49,14 @@ enum End {
 }
 
 /// True if these lines are read.
-fn is_read() -> bool {
+pub(crate) fn is_read() -> bool {
     tracing::enabled!(target: FATE, Level::INFO)
 }
 
 impl Fate {
-    /// A stream of the queue pair `qp` has come through start-up.
-    pub(crate) fn of_stream(
-        qp: u32,
-        peer_qp: Option<u32>,
-        ends: Ends,
-        terms: Option<&Negotiated>,
-    ) -> Option<Arc<Self>> {
-        if !is_read() {
-            return None;
-        }
-        let (local, peer) = (ends.local.map(canonical), canonical(ends.peer));
-        let wire = if terms.is_some() { IWARP } else { "another" };
-        let (local_shown, peer_qp_shown) = (shown(local), peer_qp);
-        let role = terms.map(|terms| match terms.role {
-            Role::Initiator => "initiator",
-            Role::Responder => "responder",
-        });
-        let crc = terms.map(|terms| if terms.crc { "on" } else { "off" });
-        let markers = terms.map(|terms| match (terms.send_markers, terms.receive_markers) {
-            (false, false) => "off",
-            (true, false) => "to the peer",
-            (false, true) => "from the peer",
-            (true, true) => "both ways",
-        });
-        let mpa = terms.map(|terms| terms.rev);
-        let (ord, ird) = (terms.map(|terms| terms.ord), terms.map(|terms| terms.ird));
-        report!(
-            fate INFO,
-            qp,
-            peer_qp = peer_qp_shown,
-            local = local_shown,
-            %peer,
-            wire,
-            role,
-            mpa,
-            crc,
-            markers,
-            ord,
-            ird,
-            "connected"
-        );
-        Some(Self::new(qp, peer_qp, (local, peer), wire, true))
-    }
-
-    /// A queue pair may send packets to its peer.
-    pub(crate) fn of_packets(qp: u32, attributes: &Attributes) -> Option<Arc<Self>> {
-        if !is_read() {
-            return None;
-        }
-        let at = |ip: IpAddr| canonical(SocketAddr::new(ip, PORT));
-        let address = &attributes.path.address;
-        let (local, peer) = (Some(at(address.source)), at(address.destination));
-        report!(
-            fate INFO,
-            qp,
-            peer_qp = attributes.dest_qp,
-            local = shown(local),
-            %peer,
-            wire = ROCE,
-            path_mtu = attributes.mtu.octets(),
-            sq_psn = attributes.sq_psn.number(),
-            rq_psn = attributes.rq_psn.number(),
-            ord = attributes.max_rd_atomic,
-            ird = attributes.max_dest_rd_atomic,
-            "connected"
-        );
-        Some(Self::new(qp, Some(attributes.dest_qp), (local, peer), ROCE, false))
-    }
-
-    fn new(
+    /// A connection begins, of which its wing has told, where that [is read](is_read). With a stream
+    /// it ends when the stream does; others end as soon as it is known why.
+    pub(crate) fn new(
         qp: u32,
         peer_qp: Option<u32>,
         (local, peer): (Option<SocketAddr>, SocketAddr),
@@ -155,11 +85,6 @@ impl Fate {
     /// Bytes have come.
     pub(crate) fn received(&self, octets: usize) {
         self.received.fetch_add(octets as u64, Ordering::Relaxed);
-    }
-
-    /// A packet has come.
-    pub(crate) fn received_packet(&self, packet: &Packet<'_>) {
-        self.received(packet.octets());
     }
 
     /// Notes why it ends. The cause found first is that of all that follows.
@@ -312,6 +237,7 @@ fn by(whom: &str, reason: Reason) -> String {
     }
 }
 
-fn shown(addr: Option<SocketAddr>) -> Option<tracing::field::DisplayValue<SocketAddr>> {
+/// An address as the lines show it.
+pub(crate) fn shown(addr: Option<SocketAddr>) -> Option<tracing::field::DisplayValue<SocketAddr>> {
     addr.map(tracing::field::display)
 }

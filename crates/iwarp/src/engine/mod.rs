@@ -75,7 +75,6 @@
 //! - *mover*: a link or a mux, as an endpoint calls it.
 
 pub(crate) mod accept_set;
-pub(crate) mod any_core;
 pub(crate) mod attend;
 pub(crate) mod channel;
 pub(crate) mod clock;

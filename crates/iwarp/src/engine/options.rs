@@ -6,7 +6,6 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use iwarp_os::environment;
-use iwarp_proto::mpa::startup::Config;
 use iwarp_types::{Extensions, RtrTypes};
 use thiserror::Error;
 
@@ -491,22 +490,6 @@ impl Options {
         };
         vec![NamedDevice { name: name.to_owned(), interface: None }]
     }
-
-    /// The terms that start-up asks of the peer.
-    pub(crate) fn startup(&self, ird: u16, ord: u16) -> Config {
-        Config {
-            rev: self.revision,
-            crc: self.crc,
-            markers: self.markers,
-            ird,
-            ord,
-            // One Read for acknowledgements, as `Config::acknowledge` of the queue pair has them.
-            spare: u16::from(self.personality == Personality::Roce),
-            peer_to_peer: self.peer_to_peer && self.revision > 1,
-            rtr: self.rtr,
-            timeout: self.startup_timeout,
-        }
-    }
 }
 
 /// One level, or what `tracing` takes for a filter (`warn,iwarp::cm=debug`): its most talkative.
@@ -567,7 +550,6 @@ mod tests {
     #[test]
     fn crc_is_on_unless_somebody_says_otherwise() {
         assert!(from(&[]).unwrap().crc);
-        assert!(from(&[]).unwrap().startup(1, 1).crc);
         assert!(!from(&[("IWARP_CRC", "off")]).unwrap().crc);
     }
 

@@ -3,68 +3,40 @@
 //! Buffers that connections hold only while they need them.
 //!
 //! If there is no memory for another one, receiving threads take turns at one that was made with
-//! the device, and sending waits ([`Pool::transmit`]).
+//! the device.
 
 use std::cell::Cell;
 
 use iwarp_mem::{OutOfMemory, afford, zeroed};
-use iwarp_proto::qp::Transmit;
 
 use crate::engine::sync::Mutex;
 use crate::engine::users;
 
-/// Bytes of staging that a sending connection holds.
-pub(crate) const TRANSMIT_STAGING: usize = 256 * 1024;
 /// Bytes of staging that a receiving thread lends.
 pub(crate) const RECEIVE_STAGING: usize = 512 * 1024;
-/// Bytes of a block: any part of an FPDU there can be, so that it never grows.
-const BLOCK: usize = Transmit::MIN_CAPACITY;
 /// Buffers that are kept for later.
 const KEPT: usize = 32;
 
-/// Transmit queues and blocks for partial FPDUs.
+/// Blocks for partial message units, and staging.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    transmits: Mutex<Vec<Transmit>>,
     blocks: Mutex<Vec<Vec<u8>>>,
     /// For threads that cannot have staging of their own.
     staging: Mutex<Vec<u8>>,
 }
 
 impl Pool {
-    /// With a block in it: one is needed only when a read ends within an FPDU, which may happen
-    /// for the first time long after traffic began.
+    /// Bytes of a block: any part of a message unit there can be, so that it never grows.
+    pub(crate) const BLOCK: usize = 66 * 1024;
+
+    /// With a block in it: one is needed only when a read ends within a message unit, which may
+    /// happen for the first time long after traffic began.
     pub(crate) fn new() -> Result<Self, OutOfMemory> {
         let mut blocks = Vec::with_capacity(KEPT);
         let mut block = Vec::new();
-        block.try_reserve_exact(BLOCK).map_err(|_| OutOfMemory)?;
+        block.try_reserve_exact(Self::BLOCK).map_err(|_| OutOfMemory)?;
         blocks.push(block);
-        Ok(Self {
-            transmits: Mutex::new(Vec::with_capacity(KEPT)),
-            blocks: Mutex::new(blocks),
-            staging: Mutex::new(zeroed(RECEIVE_STAGING)?),
-        })
-    }
-
-    /// A transmit queue, which is a small one where there is no memory for more; `None` where there
-    /// is none for that either.
-    pub(crate) fn transmit(&self) -> Option<Transmit> {
-        let spare = kept(|kept| kept.spare.take()).flatten();
-        let kept = spare.or_else(|| self.transmits.lock().pop());
-        kept.or_else(|| new_transmit(TRANSMIT_STAGING))
-            .or_else(|| new_transmit(Transmit::MIN_CAPACITY))
-    }
-
-    /// The thread keeps one: mostly it sends again, on this connection or another.
-    pub(crate) fn give_transmit(&self, mut transmit: Transmit) {
-        transmit.clear();
-        let mut mine = Some(transmit);
-        kept(|kept| mine = kept.spare.replace(mine.take()));
-        let Some(transmit) = mine else { return };
-        let mut kept = self.transmits.lock();
-        if kept.len() < KEPT {
-            kept.push(transmit);
-        }
+        Ok(Self { blocks: Mutex::new(blocks), staging: Mutex::new(zeroed(RECEIVE_STAGING)?) })
     }
 
     /// A block, with less room or none where there is no memory for it.
@@ -72,7 +44,7 @@ impl Pool {
         let kept = self.blocks.lock().pop();
         kept.unwrap_or_else(|| {
             let mut block = Vec::new();
-            let _ = block.try_reserve_exact(BLOCK);
+            let _ = block.try_reserve_exact(Self::BLOCK);
             block
         })
     }
@@ -80,16 +52,21 @@ impl Pool {
     pub(crate) fn give_block(&self, mut block: Vec<u8>) {
         block.clear();
         let mut kept = self.blocks.lock();
-        if kept.len() < KEPT && (1..=BLOCK).contains(&block.capacity()) {
+        if kept.len() < KEPT && (1..=Self::BLOCK).contains(&block.capacity()) {
             kept.push(block);
         }
     }
-}
 
-/// The part that a thread keeps for the next time.
-struct Kept {
-    staging: Cell<Vec<u8>>,
-    spare: Cell<Option<Transmit>>,
+    /// Lends the thread's staging buffer, or the one that all threads share. Not to be nested.
+    pub(crate) fn with_staging<R>(&self, f: impl FnOnce(&mut [u8]) -> R) -> R {
+        let mut mine = kept(|kept| staging_of(kept.take())).unwrap_or_default();
+        if mine.is_empty() {
+            return f(&mut self.staging.lock());
+        }
+        let result = f(&mut mine);
+        kept(|kept| kept.set(mine));
+        result
+    }
 }
 
 // An ending thread has it no more while exit handlers and destructors of its other thread-locals
@@ -98,13 +75,13 @@ thread_local! {
     /// This thread has, or had, [`MINE`]. The C library ends the process where it has no memory to
     /// note that one is to be dropped with the thread.
     static HAS_MINE: Cell<bool> = const { Cell::new(false) };
-    static MINE: Kept = const { Kept { staging: Cell::new(Vec::new()), spare: Cell::new(None) } };
+    static MINE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Calls `f` with what the thread keeps; `None` where it cannot keep anything, for want of memory or
-/// because it is about to end.
+/// Calls `f` with the staging that the thread keeps; `None` where it cannot keep anything, for want of
+/// memory or because it is about to end.
 #[inline]
-fn kept<R>(f: impl FnOnce(&Kept) -> R) -> Option<R> {
+fn kept<R>(f: impl FnOnce(&Cell<Vec<u8>>) -> R) -> Option<R> {
     if !HAS_MINE.get() {
         afford().ok()?;
         users::enter();
@@ -116,10 +93,7 @@ fn kept<R>(f: impl FnOnce(&Kept) -> R) -> Option<R> {
 /// Makes what the calling thread keeps, for one that serves connections now and then: else it
 /// would allocate in the midst of traffic.
 pub(crate) fn prepare_thread() {
-    kept(|kept| {
-        kept.staging.set(staging_of(Vec::new()));
-        kept.spare.set(new_transmit(TRANSMIT_STAGING));
-    });
+    kept(|kept| kept.set(staging_of(Vec::new())));
 }
 
 /// A thread's staging, made if it has none yet; empty where it cannot be had.
@@ -127,21 +101,4 @@ pub(crate) fn prepare_thread() {
 fn staging_of(kept: Vec<u8>) -> Vec<u8> {
     // Fresh pages of zero: none is touched before it is used.
     if kept.is_empty() { zeroed(RECEIVE_STAGING).unwrap_or_default() } else { kept }
-}
-
-fn new_transmit(staging: usize) -> Option<Transmit> {
-    Transmit::with_staging(zeroed(staging).ok()?).ok()
-}
-
-impl Pool {
-    /// Lends the thread's staging buffer, or the one that all threads share. Not to be nested.
-    pub(crate) fn with_staging<R>(&self, f: impl FnOnce(&mut [u8]) -> R) -> R {
-        let mut mine = kept(|kept| staging_of(kept.staging.take())).unwrap_or_default();
-        if mine.is_empty() {
-            return f(&mut self.staging.lock());
-        }
-        let result = f(&mut mine);
-        kept(|kept| kept.staging.set(mine));
-        result
-    }
 }

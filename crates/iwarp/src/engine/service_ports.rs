@@ -13,7 +13,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use iwarp_mem::OutOfMemory;
-use iwarp_roce::cm::PortSpace;
+use iwarp_types::PortSpace;
 
 use crate::engine::sync::Mutex;
 

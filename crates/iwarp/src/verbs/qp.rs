@@ -7,23 +7,19 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::Sender;
-use std::time::Duration;
 
 use iwarp_os::ProcessOwned;
-use iwarp_proto::qp::{Capabilities as Told, Config, Park, Qp};
-use iwarp_roce::wire::RnrTimer;
 use iwarp_types::{
-    Access, Accessor, BoxedCore, Limits, PostError, QpId, QpState, QpType, RecvRequest,
+    Access, Accessor, BoxedCore, Limits, PostError, QpId, QpState, QpType, RecvRequest, RnrTimer,
     SendRequest, TransitionError,
 };
 use thiserror::Error;
 
-use crate::engine::any_core::AnyCore;
 use crate::engine::ended::{Ended, Observer};
-use crate::engine::endpoint::{Alternative, Endpoint, Shape};
+use crate::engine::endpoint::{CoreConfig, Endpoint, EndpointCore, Shape};
 use crate::engine::mover::PacketMover;
 use crate::engine::numbers::{Number, Numbers, PSN_BITS};
-use crate::engine::options::Personality;
+use crate::engine::options::{Options, Personality};
 use crate::engine::sync::Mutex;
 use crate::port::Port;
 use crate::setters::setters;
@@ -32,26 +28,9 @@ use crate::verbs::datagram::{DatagramAttributes, addressable_number, untold};
 use crate::verbs::device::ATTRIBUTES;
 use crate::verbs::pd::{PdCore, ProtectionDomain};
 use crate::verbs::srq::SharedReceiveQueue;
+use crate::wire::choice::{self, Begun};
 use crate::wire::iwarp::link::Link;
 use crate::wire::iwarp::rendezvous::{Peer, Rendezvous, Retry};
-
-/// Silence after which an initiator repeats itself, for peers that overlooked its first frame.
-const NUDGE: Duration = Duration::from_millis(200);
-
-/// Silence of an initiator after which the user of a responder is told what its work waits for.
-const HELD_BACK: Duration = Duration::from_secs(2);
-
-/// The bounds of messages that wait for receives, where they may wait (InfiniBand's RNR NAK leaves
-/// them with the sender). Messages beyond that wait on the way, as long as the program says.
-const PARK: Park = Park { octets: 256 * 1024, messages: 1024, timer: RnrTimer::new(0).duration() };
-
-/// The time that a message waits for its receive before the receiver's user is told.
-const NO_RECEIVE: Duration = Duration::from_secs(3);
-
-/// For how long what was posted outlives a peer that has left in good order. A program for
-/// InfiniBand that has all it waits for leaves by itself, and takes a request that is flushed
-/// before for a failure; one whose peer has gone for good is told when its retries are over.
-const OUTLIVE: Duration = Duration::from_secs(1);
 
 /// The settings of a queue pair: the two completion queues, and by chained setters what differs
 /// from [`Self::new`].
@@ -199,53 +178,31 @@ impl Inner {
         pd: &Arc<PdCore>,
         number: Number,
         attributes: &QueuePairAttributes<'_>,
-        core: impl FnOnce(Config) -> AnyCore,
+        begin: impl FnOnce(&Options, &CoreConfig, bool) -> io::Result<Begun>,
     ) -> io::Result<Self> {
         let engine = Arc::clone(&pd.engine);
-        let like_infiniband = engine.options.personality == Personality::Roce;
-        let config = Config {
+        let config = CoreConfig {
             qp: QpId(number.value()),
             pd: pd.id,
+            qp_type: attributes.qp_type,
             max_send_wr: attributes.max_send_wr,
             max_recv_wr: attributes.max_recv_wr,
-            max_send_sge: attributes.max_send_sge,
-            max_recv_sge: attributes.max_recv_sge,
-            max_inline: attributes.max_inline,
-            shared_receive: attributes.srq.is_some(),
-            extensions: engine.options.extensions,
-            // The kind that it is, is part of what a peer has to say at the start.
-            extension_wait: engine.options.startup_timeout,
-            nudge: Some(NUDGE),
-            tell_held_back: Some(HELD_BACK),
-            tell_no_receive: Some(NO_RECEIVE),
-            acknowledge: like_infiniband,
-            park: like_infiniband.then_some(PARK),
-            outlive: like_infiniband.then_some(OUTLIVE),
-            outlive_in_place: Some(OUTLIVE),
-            tells: match (engine.options.tell_personality, engine.options.personality) {
-                (false, _) => Told::default(),
-                (true, Personality::Iwarp) => Told::SEES_RNIC,
-                (true, Personality::Roce) => Told::SEES_INFINIBAND,
+            limits: Limits {
+                max_send_sge: attributes.max_send_sge,
+                max_inline: attributes.max_inline,
             },
+            max_recv_sge: attributes.max_recv_sge,
+            shared_receive: attributes.srq.is_some(),
+            receive_pd: attributes.srq.and_then(|srq| Some(srq.core.alive()?.pd())),
         };
         let srq = attributes.srq.map(|srq| srq.core.check().cloned()).transpose()?;
-        // A peer of an RC queue pair that knows its number may speak either.
+        // A peer that knows its number may send packets.
         let packets = number.mux().map(|mux| Arc::clone(mux) as Arc<dyn PacketMover<Endpoint>>);
-        let has_either = attributes.qp_type == QpType::Rc && packets.is_some();
-        let alternative =
-            has_either.then(|| Alternative::new(config, of_roce(QpType::Rc, &config, attributes)));
+        let (core, choice) = begin(&engine.options, &config, packets.is_some())?;
         let endpoint = Endpoint::new(
             engine,
             number,
-            Shape {
-                core: core(config),
-                alternative,
-                packets,
-                pd: config.pd,
-                max_send_wr: config.max_send_wr,
-                max_recv_wr: config.max_recv_wr,
-                parks: config.park.is_some(),
-            },
+            Shape { core, choice, packets, config },
             Arc::clone(attributes.send_cq.core.check()?),
             Arc::clone(attributes.recv_cq.core.check()?),
             srq,
@@ -271,7 +228,7 @@ impl QueuePair {
             Some(number) => number,
             None => pd.engine.numbers.plain()?,
         };
-        let inner = Inner::with_number(pd, number, attributes, iwarp)?;
+        let inner = Inner::with_number(pd, number, attributes, begin)?;
         // Reset may always become Init.
         let _ = inner.endpoint.modify(QpState::Init);
         Ok(Self::of(inner, attributes))
@@ -283,7 +240,7 @@ impl QueuePair {
     ) -> io::Result<Self> {
         iwarp_mem::afford()?;
         let number = addressable_number(pd)?;
-        let mut inner = Inner::with_number(pd, number, attributes, iwarp)?;
+        let mut inner = Inner::with_number(pd, number, attributes, begin)?;
         if pd.engine.options.personality == Personality::Iwarp {
             // As an RNIC has it. Reset may always become Init.
             let _ = inner.endpoint.modify(QpState::Init);
@@ -308,9 +265,11 @@ impl QueuePair {
         let pd = pd.core.check()?;
         iwarp_mem::afford()?;
         let number = pd.engine.numbers.plain()?;
-        let core =
-            |config: Config| AnyCore::Stream(core(Accessor { pd: config.pd, qp: config.qp }));
-        let inner = Inner::with_number(pd, number, attributes, core)?;
+        let begin = |_: &Options, config: &CoreConfig, _| {
+            let core = core(Accessor { pd: config.pd, qp: config.qp });
+            io::Result::Ok((Box::new(core) as Box<dyn EndpointCore>, None))
+        };
+        let inner = Inner::with_number(pd, number, attributes, begin)?;
         inner.endpoint.modify(QpState::Init).map_err(io::Error::other)?;
         Ok(Self::of(inner, attributes))
     }
@@ -319,12 +278,7 @@ impl QueuePair {
     fn over_datagrams(pd: &Arc<PdCore>, attributes: &QueuePairAttributes<'_>) -> io::Result<Self> {
         iwarp_mem::afford()?;
         let number = Numbers::of_datagrams(&pd.mux.open(&pd.engine)?)?;
-        let core = |config: Config| {
-            let core = iwarp_roce::Qp::new(of_roce(attributes.qp_type, &config, attributes));
-            // Other types are refused above.
-            AnyCore::Datagram(Box::new(core.expect("a type of RoCE's")))
-        };
-        Ok(Self::of(Inner::with_number(pd, number, attributes, core)?, attributes))
+        Ok(Self::of(Inner::with_number(pd, number, attributes, begin)?, attributes))
     }
 
     /// Has a queue pair of the type UD get the datagrams for a multicast group, too, that arrive at
@@ -387,7 +341,7 @@ impl QueuePair {
     }
 
     /// The answer to the program's question about it; `None` in a forked child.
-    fn ask<R>(&self, question: impl FnOnce(&AnyCore) -> R) -> Option<R> {
+    fn ask<R>(&self, question: impl FnOnce(&dyn EndpointCore) -> R) -> Option<R> {
         Some(self.inner.alive()?.endpoint.with(|core| question(core)))
     }
 
@@ -637,28 +591,9 @@ impl Observer for TellEnd {
     }
 }
 
-fn iwarp(config: Config) -> AnyCore {
-    AnyCore::Iwarp(Qp::new(config))
-}
-
-/// The core that speaks RoCE v2.
-fn of_roce(
-    qp_type: QpType,
-    config: &Config,
-    attributes: &QueuePairAttributes<'_>,
-) -> iwarp_roce::Config {
-    iwarp_roce::Config {
-        qp: config.qp,
-        qp_type,
-        pd: config.pd,
-        max_send_wr: config.max_send_wr,
-        max_recv_wr: config.max_recv_wr,
-        limits: Limits { max_send_sge: config.max_send_sge, max_inline: config.max_inline },
-        max_recv_sge: config.max_recv_sge,
-        shared_receive: config.shared_receive,
-        receive_pd: attributes.srq.and_then(|srq| Some(srq.core.alive()?.pd())),
-        tell_no_receive: config.tell_no_receive,
-    }
+/// The core that the wires have for a queue pair.
+fn begin(options: &Options, config: &CoreConfig, packets: bool) -> io::Result<Begun> {
+    choice::begin(options, config, packets).ok_or_else(|| io::ErrorKind::Unsupported.into())
 }
 
 impl Drop for Inner {

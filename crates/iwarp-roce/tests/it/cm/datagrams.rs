@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use iwarp_roce::cm::message::{Message, SidrRep, SidrStatus, limits};
 use iwarp_roce::cm::{
-    Answer, CallError, Event, EventKind, Mad, PortSpace, RejectReason, Resolve, ServiceId,
-    TimeCode, UDP_QKEY, Unreachable,
+    Answer, CallError, Event, EventKind, Mad, RejectReason, Resolve, ServiceId, TimeCode, UDP_QKEY,
+    Unreachable,
 };
 use iwarp_roce::wire::{Pkey, Transport};
+use iwarp_types::PortSpace;
 use iwarp_types::QpId;
 
 use crate::cm::scene::*;

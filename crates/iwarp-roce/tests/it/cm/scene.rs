@@ -8,10 +8,10 @@ use std::time::Duration;
 use iwarp_roce::cm::message::Message;
 use iwarp_roce::cm::{
     Accept, CommId, Connect, Event, EventKind, Listen, ListenerId, MAD_LEN, Mad, Manager,
-    Parameters, PortSpace, RejectReason, Request, Resolve, Response, Seeded, ServiceId, Settings,
+    Parameters, RejectReason, Request, Resolve, Response, Seeded, ServiceId, Settings,
 };
 use iwarp_roce::wire::{Mtu, Path, Transport};
-use iwarp_types::{AddressVector, QpId, Time};
+use iwarp_types::{AddressVector, PortSpace, QpId, Time};
 
 pub(crate) const SERVICE: ServiceId = ServiceId::new(PortSpace::Tcp, 7174);
 pub(crate) const DATAGRAMS: ServiceId = ServiceId::new(PortSpace::Udp, 7174);

@@ -7,7 +7,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use iwarp_roce::Attributes;
-use iwarp_roce::cm::{PortSpace, ServiceId};
+use iwarp_roce::cm::ServiceId;
+use iwarp_types::PortSpace;
 
 use super::{CONNECTIONS, Id, IdCore, Phase, State, WeakId};
 use crate::cm::ConnectParams;

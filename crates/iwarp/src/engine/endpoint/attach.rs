@@ -2,6 +2,7 @@
 
 //! A stream comes to its queue pair, or a multicast group.
 
+use std::any::{Any, TypeId};
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,8 +10,7 @@ use std::time::Duration;
 
 use iwarp_types::PostError;
 
-use super::{Endpoint, Patience};
-use crate::engine::any_core::AnyCore;
+use super::{Endpoint, EndpointCore, Patience};
 use crate::engine::ended::Observer;
 use crate::engine::fate::Fate;
 use crate::engine::mover::StreamMover;
@@ -19,8 +19,8 @@ use crate::engine::policy::habits::Habits;
 /// A stream that an endpoint is about to have.
 pub(crate) struct Adoption<'a> {
     pub(crate) link: Arc<dyn StreamMover>,
-    /// Its core has to be iWARP's, or has not to be.
-    pub(crate) is_iwarp: bool,
+    /// The type of the cores whose bytes it moves.
+    pub(crate) moves: TypeId,
     /// The number of the connection, of [`Worker::next_id`](crate::engine::worker::Worker::next_id).
     pub(crate) connection: u64,
     /// Bytes that are built at most before the stream takes some.
@@ -28,7 +28,7 @@ pub(crate) struct Adoption<'a> {
     pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) fate: Option<Arc<Fate>>,
     /// Has the core begin.
-    pub(crate) establish: &'a mut dyn FnMut(&mut AnyCore),
+    pub(crate) establish: &'a mut dyn FnMut(&mut dyn EndpointCore),
 }
 
 impl Endpoint {
@@ -39,15 +39,16 @@ impl Endpoint {
     ///
     /// `InvalidInput` where it has one, or cannot have one; out of memory.
     pub(crate) fn adopt(self: &Arc<Self>, adoption: Adoption<'_>) -> io::Result<Option<Patience>> {
-        let Adoption { link, is_iwarp, connection, budget, observer, fate, establish } = adoption;
+        let Adoption { link, moves, connection, budget, observer, fate, establish } = adoption;
         let mut core = self.core.lock();
-        if core.core.is_iwarp() != is_iwarp || core.link.is_some() || core.core.is_outlived() {
+        let is_moved = Any::type_id(&*core.core) == moves;
+        if !is_moved || core.link.is_some() || core.core.is_outlived() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         self.engine.live.add(self)?;
         core.program.observer = observer;
         core.program.fate = fate;
-        establish(&mut core.core);
+        establish(&mut *core.core);
         core.link = Some(link);
         core.connection = connection;
         core.habits = Habits::new(self.depth, 2 * budget, self.engine.options.without);
@@ -61,9 +62,7 @@ impl Endpoint {
         let invalid = || io::Error::from(io::ErrorKind::InvalidInput);
         let mux = self.packets.as_ref().ok_or_else(invalid)?;
         let is_new = self.with(|core| {
-            let ud = core.ud().ok_or_else(invalid)?;
-            let is_new = !ud.is_attached(group);
-            ud.attach(group).map(|()| is_new).map_err(|error| match error {
+            core.multicast().ok_or_else(invalid)?.attach(group).map_err(|error| match error {
                 PostError::OutOfMemory => io::ErrorKind::OutOfMemory.into(),
                 _ => invalid(),
             })
@@ -72,13 +71,13 @@ impl Endpoint {
             return Ok(());
         }
         mux.attach(group, self).inspect_err(|_| {
-            self.with(|core| core.ud().map(|ud| ud.detach(group)));
+            self.with(|core| core.multicast().map(|groups| groups.detach(group)));
         })
     }
 
     /// Ends that. `InvalidInput` where it was not attached.
     pub(crate) fn detach_multicast(&self, group: IpAddr) -> io::Result<()> {
-        let was = self.with(|core| core.ud().is_some_and(|ud| ud.detach(group)));
+        let was = self.with(|core| core.multicast().is_some_and(|groups| groups.detach(group)));
         let (true, Some(mux)) = (was, &self.packets) else {
             return Err(io::ErrorKind::InvalidInput.into());
         };

@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use iwarp_types::{QpState, TransitionError};
 
-use super::{Endpoint, Locked};
-use crate::engine::any_core::AnyCore;
+use super::{Endpoint, EndpointCore, Locked};
 use crate::engine::ended::Ended;
 use crate::engine::live::Connection;
 use crate::engine::mover::StreamMover;
@@ -26,7 +25,7 @@ impl Connection for Endpoint {
 
     fn end(self: Arc<Self>) {
         self.hear_out();
-        self.end_by(|_| true, "the process exits", AnyCore::disconnect);
+        self.end_by(|_| true, "the process exits", |core| core.disconnect());
     }
 }
 
@@ -54,8 +53,7 @@ impl Endpoint {
             }
             if to == QpState::Reset {
                 self.forget_work(&mut core);
-                Self::speak_either(&mut core);
-                core.undecided = None;
+                Self::choose_again(&mut core);
             }
             self.hand_on(&mut core);
             if was_connected && !core.core.is_connected() {
@@ -81,14 +79,14 @@ impl Endpoint {
     pub(crate) fn disconnect(self: &Arc<Self>) {
         self.hold_back_no_more();
         self.hear_out();
-        self.end_by(|_| true, DISCONNECTED, AnyCore::disconnect);
+        self.end_by(|_| true, DISCONNECTED, |core| core.disconnect());
     }
 
     /// As above, unless the queue pair has another connection by now.
     pub(crate) fn disconnect_if(self: &Arc<Self>, connection: u64) {
         self.hold_back_no_more();
         self.hear_out();
-        self.end_by(|core| core.connection == connection, DISCONNECTED, AnyCore::disconnect);
+        self.end_by(|core| core.connection == connection, DISCONNECTED, |core| core.disconnect());
     }
 
     /// Takes in what has come by now. A program may leave on a message of which another thread has
@@ -105,25 +103,29 @@ impl Endpoint {
 
     /// No connection could be had.
     pub(crate) fn unreachable(self: &Arc<Self>) {
-        self.end_by(|core| core.link.is_none(), "no connection could be had", AnyCore::unreachable);
+        self.end_by(
+            |core| core.link.is_none(),
+            "no connection could be had",
+            |core| core.unreachable(),
+        );
     }
 
     /// The connection has turned out to lead to another peer than the program expects.
     pub(crate) fn mistaken(self: &Arc<Self>) {
         let why = "the peer expects another packet number of this end";
-        self.end_by(|_| true, why, AnyCore::timed_out);
+        self.end_by(|_| true, why, |core| core.timed_out());
     }
 
     /// Ends the connection with a reset.
     pub(crate) fn abort(self: &Arc<Self>) {
-        self.end_by(|_| true, "this end broke it off", AnyCore::abort);
+        self.end_by(|_| true, "this end broke it off", |core| core.abort());
     }
 
     fn end_by(
         self: &Arc<Self>,
         which: impl FnOnce(&Locked) -> bool,
         why: &str,
-        end: impl FnOnce(&mut AnyCore),
+        end: impl FnOnce(&mut dyn EndpointCore),
     ) {
         {
             let mut core = self.core.lock();
@@ -136,7 +138,7 @@ impl Endpoint {
                 true => "the queue pair was destroyed".to_owned(),
                 false => why.to_owned(),
             });
-            end(&mut core.core);
+            end(&mut *core.core);
             self.hand_on(&mut core);
             // The core tells what the peer did, not what it was told to do itself.
             if was_connected {

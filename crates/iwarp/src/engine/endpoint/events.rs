@@ -7,12 +7,28 @@ use std::sync::Arc;
 use iwarp_types::{Cause as _, Core, Event, WcStatus, WorkCompletion};
 
 use super::{Endpoint, Locked, Program};
-use crate::engine::any_core::AnyCore;
 use crate::engine::ended::Ended;
 use crate::engine::event::AsyncEvent;
 use crate::engine::mover::StreamMover;
 use crate::engine::slots::SendSlots;
 use crate::engine::sync::Ordering;
+
+/// The place that a core's events go to.
+pub(crate) struct Sink<'a> {
+    endpoint: &'a Endpoint,
+    sends: &'a mut SendSlots,
+    program: &'a mut Program,
+    link: &'a Option<Arc<dyn StreamMover>>,
+}
+
+impl Sink<'_> {
+    /// Takes the events that there are.
+    #[inline]
+    pub(super) fn events_of(self, core: &mut impl Core) {
+        let Self { endpoint, sends, program, link } = self;
+        endpoint.hand_on_of(core, sends, program, link);
+    }
+}
 
 impl Endpoint {
     /// Calls `work`, which places bytes. A stream that others end meanwhile flushes its work
@@ -30,17 +46,13 @@ impl Endpoint {
     #[inline]
     pub(super) fn hand_on(&self, locked: &mut Locked) {
         let Locked { core, sends, program, link, .. } = locked;
-        match core {
-            AnyCore::Iwarp(qp) => self.hand_on_of(qp, sends, program, link),
-            AnyCore::Stream(core) => self.hand_on_of(&mut **core, sends, program, link),
-            AnyCore::Datagram(core) => self.hand_on_of(&mut **core, sends, program, link),
-        }
+        core.hand_on(Sink { endpoint: self, sends, program, link });
     }
 
     #[inline]
     pub(super) fn hand_on_of(
         &self,
-        core: &mut (impl Core + ?Sized),
+        core: &mut impl Core,
         sends: &mut SendSlots,
         program: &mut Program,
         link: &Option<Arc<dyn StreamMover>>,
@@ -69,7 +81,7 @@ impl Endpoint {
 
     /// False when a completion queue was full.
     #[inline(always)]
-    fn hand_on_one<C: Core + ?Sized>(
+    fn hand_on_one<C: Core>(
         &self,
         event: Event<C::Terminated, C::Fault>,
         core: &mut C,

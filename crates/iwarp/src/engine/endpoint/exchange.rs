@@ -1,84 +1,64 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! One core takes another's place, as long as nothing has been sent: a queue pair whose program says
-//! whom it talks to only later begins with iWARP's, and may go on with RoCE's.
+//! One core takes another's place, as long as nothing has been sent.
 //!
-//! A queue pair that may speak either protocol begins with iWARP's core and holds the parts for building
-//! RoCE's (`Alternative`). The peer's number, its TCP connection or its first packet decides, and the
-//! requests posted until then move from one core to the other (`Qp::hand_over`). Once the queue pair has
-//! sent anything, its protocol is fixed until a reset.
+//! A queue pair whose program says only later whom it talks to may begin with one wire's core and go on
+//! with another's. Its [`Choice`] holds what the others need. The peer's number, its stream or its
+//! first packet decides, and the requests posted until then move from one core to the other. Once the
+//! queue pair has sent anything, its protocol is fixed until a reset.
 
+use std::any::Any;
+use std::fmt::Debug;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use iwarp_proto::qp::{Config, Qp};
-use iwarp_roce::probe::Probe;
-use iwarp_roce::{Attributes, DatagramCore, Qp as DatagramQp, Rc};
-use iwarp_types::{Access, Core, QpState};
+use iwarp_types::QpState;
 
 use super::{Endpoint, Locked};
-use crate::engine::any_core::AnyCore;
 use crate::engine::ended::Observer;
-use crate::engine::fate::Fate;
+use crate::engine::endpoint::core::EndpointCore;
 use crate::engine::options::Wire;
 
-/// The parts that a queue pair needs that may speak iWARP or RoCE v2.
-#[derive(Debug)]
-pub(crate) struct Alternative {
-    iwarp: Config,
-    roce: iwarp_roce::Config,
-    attributes: Attributes,
+/// The wires among which a queue pair has a choice: a stream's, with which it begins, and one over
+/// packets.
+pub(crate) trait Choice: Debug + Send {
+    /// A core for packets in place of `core`, which hands over what was posted. `None` where it has
+    /// sent something, or has failed.
+    fn packets(&mut self, core: &mut dyn EndpointCore) -> Option<Box<dyn EndpointCore>>;
+    /// A core for a stream, to begin anew with.
+    fn stream(&self) -> Box<dyn EndpointCore>;
+    /// Has packets for the queue pair's number concern it although its core takes none, and
+    /// `listener` told of the first one by which the peer proves that it speaks nothing else.
+    fn listen(&mut self, listener: Weak<dyn PacketListener>);
+    /// True while it listens.
+    fn is_listening(&self) -> bool;
+    /// Ends that.
+    fn stop_listening(&mut self);
+    /// Has the next packet that goes out ask the peer what it speaks. False unless it listens.
+    fn ask(&mut self) -> bool;
+    /// The part of it that the wing for packets knows.
+    fn part(&mut self) -> &mut dyn Any;
 }
 
-impl Alternative {
-    pub(crate) fn new(iwarp: Config, roce: iwarp_roce::Config) -> Box<Self> {
-        Box::new(Self { iwarp, roce, attributes: Attributes::default() })
-    }
-
-    /// A new core for RoCE v2 in a state that iWARP's is in, for a program that lets the peer do so
-    /// much, where it has said it.
-    fn roce(&self, state: QpState, access: Option<Access>) -> DatagramQp {
-        let mut core = Rc::new(self.roce);
-        core.set_attributes(&self.attributes);
-        if let Some(access) = access {
-            core.set_remote_access(access);
-        }
-        for step in [QpState::Init, QpState::Rtr, QpState::Rts, QpState::Sqd] {
-            if core.state() == state {
-                break;
-            }
-            // These follow each other.
-            let _ = core.modify(step);
-        }
-        // That nothing is under way is no news.
-        while core.poll_event().is_some() {}
-        core.into()
-    }
-
-    /// The probe that finds out whether the peer speaks RoCE v2.
-    pub(super) const fn probe(&self, state: QpState) -> Probe {
-        // Before, the program has not said which packet is the first.
-        let may_ask = matches!(state, QpState::Rts | QpState::Sqd);
-        Probe::new(self.roce.qp, self.attributes, may_ask)
-    }
+/// Is told, once, that the peer of a queue pair speaks the wire over packets. Called without the
+/// queue pair's lock.
+pub(crate) trait PacketListener: Send + Sync {
+    /// The peer has sent a packet that proves it.
+    fn heard_packet(&self);
 }
 
 impl Endpoint {
-    /// Tells a core for datagrams what the program set, or one that may come.
-    pub(crate) fn set_datagram(&self, attributes: Attributes) -> io::Result<()> {
+    /// Calls `f` with the core and the choice that it has, locked. Events are not handed on.
+    pub(crate) fn with_choice<R>(
+        &self,
+        f: impl FnOnce(&mut dyn EndpointCore, Option<&mut dyn Choice>) -> R,
+    ) -> R {
         let mut locked = self.core.lock();
-        if let Some(alternative) = &mut locked.alternative {
-            alternative.attributes = attributes;
+        let Locked { core, choice, .. } = &mut *locked;
+        match choice {
+            Some(choice) => f(&mut **core, Some(&mut **choice)),
+            None => f(&mut **core, None),
         }
-        let may_come = locked.alternative.is_some();
-        match &mut locked.core {
-            AnyCore::Datagram(core) => core.set_attributes(&attributes),
-            AnyCore::Iwarp(_) if may_come => {}
-            AnyCore::Iwarp(_) | AnyCore::Stream(_) => {
-                return Err(io::ErrorKind::InvalidInput.into());
-            }
-        }
-        Ok(())
     }
 
     /// Tells `observer` how a connection over packets fares, which is about to begin.
@@ -90,12 +70,10 @@ impl Endpoint {
 
     /// Packets make its connection, if it may send them: the log tells of it from now on.
     pub(super) fn begin_fate(&self, locked: &mut Locked) {
-        if let AnyCore::Datagram(core) = &locked.core
-            && matches!(core.state(), QpState::Rts | QpState::Sqd)
+        if matches!(locked.core.state(), QpState::Rts | QpState::Sqd)
             && locked.program.fate.is_none()
-            && let Some(attributes) = core.attributes()
         {
-            locked.program.fate = Fate::of_packets(self.id(), attributes);
+            locked.program.fate = locked.core.begin_fate(self.id());
         }
     }
 
@@ -104,33 +82,24 @@ impl Endpoint {
         self.core.lock().program.ends(|| why.to_owned());
     }
 
-    /// True if it speaks RoCE v2, or may.
+    /// True if its core takes packets, or one that may take its place.
     pub(crate) fn may_use_datagrams(&self) -> bool {
         let locked = self.core.lock();
-        locked.core.is_datagram() || locked.alternative.is_some()
+        locked.core.takes_packets() || locked.choice.is_some()
     }
 
-    /// Goes on with RoCE v2, and what was posted goes along. False where the queue pair has or had a
-    /// connection, has failed, or can speak nothing else.
-    pub(crate) fn speak_roce(&self) -> bool {
+    /// Goes on over packets, and what was posted goes along. False where the queue pair has or had a
+    /// connection, has failed, or has no choice.
+    pub(crate) fn go_on_over_packets(&self) -> bool {
         let mut locked = self.core.lock();
-        if locked.link.is_some() {
+        if locked.link.is_some() || locked.core.takes_packets() {
             return false;
         }
-        let Some(alternative) = &locked.alternative else { return false };
-        let AnyCore::Iwarp(iwarp) = &locked.core else { return false };
-        let state = iwarp.state();
-        if state == QpState::Err {
-            return false;
-        }
-        let mut roce = alternative.roce(state, iwarp.remote_access());
-        let AnyCore::Iwarp(iwarp) = &mut locked.core else { return false };
-        let handed_over = iwarp.hand_over(&mut roce);
-        if !handed_over {
-            return false;
-        }
-        locked.core = AnyCore::Datagram(Box::new(roce));
-        locked.undecided = None;
+        let Locked { core, choice, .. } = &mut *locked;
+        let Some(choice) = choice else { return false };
+        let Some(packets) = choice.packets(&mut **core) else { return false };
+        choice.stop_listening();
+        *core = packets;
         self.hand_on(&mut locked);
         self.begin_fate(&mut locked);
         true
@@ -138,23 +107,80 @@ impl Endpoint {
 
     /// The protocol that it speaks, once that is known.
     pub(crate) fn wire(&self) -> Option<Wire> {
-        let locked = self.core.lock();
-        match &locked.core {
-            AnyCore::Datagram(_) => Some(Wire::Roce),
-            AnyCore::Iwarp(core) if locked.alternative.is_none() || core.is_connected() => {
-                Some(Wire::Iwarp)
+        let Locked { core, choice, .. } = &*self.core.lock();
+        let is_chosen = choice.is_none() || core.takes_packets() || core.is_connected();
+        core.wire().filter(|_| is_chosen)
+    }
+
+    /// A queue pair that was reset has its choice again.
+    pub(super) fn choose_again(locked: &mut Locked) {
+        if let Some(choice) = &mut locked.choice {
+            choice.stop_listening();
+            if locked.core.takes_packets() {
+                locked.core = choice.stream();
             }
-            AnyCore::Iwarp(_) | AnyCore::Stream(_) => None,
         }
     }
 
-    /// A queue pair that was reset may speak either again.
-    pub(super) fn speak_either(locked: &mut Locked) {
-        if let Some(alternative) = &locked.alternative
-            && locked.core.is_datagram()
-        {
-            let config = alternative.iwarp;
-            locked.core = AnyCore::Iwarp(Qp::new(config));
+    /// From now on `listener` is told when the peer turns out to speak the wire over packets, until
+    /// the queue pair [stops listening](Self::stop_listening).
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` for a queue pair without a choice; those of the port that packets come by.
+    pub(crate) fn listen_for_packets(
+        self: &Arc<Self>,
+        listener: Weak<dyn PacketListener>,
+    ) -> io::Result<()> {
+        let begun = self.with_choice(|_, choice| choice.map(|choice| choice.listen(listener)));
+        begun.ok_or(io::ErrorKind::InvalidInput)?;
+        self.listen_for_datagrams().inspect_err(|_| {
+            self.with_choice(|_, choice| choice.map(|choice| choice.stop_listening()));
+        })
+    }
+
+    /// Asks the peer what it speaks, if the queue pair listens.
+    pub(crate) fn ask_by_packets(self: &Arc<Self>) {
+        let asks = self.with_choice(|_, choice| choice.is_some_and(|choice| choice.ask()));
+        let mux = if asks { self.mux() } else { None };
+        if let Some(mux) = mux {
+            mux.transmit(self);
         }
+    }
+
+    /// It is known what the peer speaks, or it does not matter any more.
+    pub(crate) fn stop_listening(&self) {
+        let mux = {
+            let mut locked = self.core.lock();
+            if let Some(choice) = &mut locked.choice {
+                choice.stop_listening();
+            }
+            if locked.core.takes_packets() { None } else { locked.mux.take() }
+        };
+        if let Some(mux) = mux {
+            mux.forget(self);
+        }
+    }
+
+    /// From now on a core over packets gets those that come to the port for its number, and so does a
+    /// choice that listens; nothing for any other core.
+    pub(crate) fn listen_for_datagrams(self: &Arc<Self>) -> io::Result<()> {
+        let is_new = {
+            let Locked { core, choice, mux, .. } = &*self.core.lock();
+            let listens = choice.as_ref().is_some_and(|choice| choice.is_listening());
+            (core.takes_packets() || listens) && mux.is_none()
+        };
+        if !is_new {
+            return Ok(());
+        }
+        iwarp_mem::afford()?;
+        iwarp_mem::keep_fault_handler();
+        // One whose number leads nowhere has no peers.
+        let mux = Arc::clone(self.packets.as_ref().ok_or(io::ErrorKind::InvalidInput)?);
+        mux.serve(self)?;
+        // Two threads of a program may do this at once: the one that comes first serves.
+        let mut core = self.core.lock();
+        core.mux.get_or_insert(mux);
+        Ok(())
     }
 }

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use iwarp_types::{PostError, QpState, RecvRequest, SendOp, SendRequest};
 
 use super::{Endpoint, Locked};
-use crate::engine::any_core::AnyCore;
 use crate::engine::mover::StreamMover;
 use crate::engine::policy::habits::{Advice, Post};
 use crate::engine::policy::table::{FEW, PAUSE};
@@ -49,12 +48,7 @@ impl Locked {
     /// True if a Read or Atomic can ever be under way, as far as is known. In the error state it is
     /// flushed like any other request.
     fn may_read(&self) -> bool {
-        let agreed = match &self.core {
-            AnyCore::Iwarp(core) => !core.is_connected() || core.read_depths().0 > 0,
-            // They look at that themselves.
-            _ => true,
-        };
-        self.reads && agreed || self.core.state() == QpState::Err
+        self.reads && self.core.may_read() || self.core.state() == QpState::Err
     }
 
     fn post_recv(&mut self, request: &RecvRequest<'_>) -> Result<(), PostError> {

@@ -9,7 +9,6 @@
 //! before all that came together was looked at: behind a message there may be the question whether it
 //! arrived, and the reply to that goes out first.
 
-use iwarp_proto::qp::{Qp, Shared};
 use iwarp_types::WorkCompletion;
 
 use super::Endpoint;
@@ -44,17 +43,6 @@ impl Postponed {
     /// There was a reset.
     pub(super) fn forget(&mut self) {
         self.completions.clear();
-    }
-}
-
-/// The endpoint, for the thread that takes apart what has come on a stream. It hands on
-/// afterwards what was postponed, or leaves that to the thread that sends.
-pub(crate) struct Receiving<'a>(pub(crate) &'a Endpoint);
-
-impl Shared for Receiving<'_> {
-    #[inline]
-    fn with<R>(&self, f: impl FnOnce(&mut Qp) -> R) -> R {
-        self.0.with_iwarp(f, true)
     }
 }
 

@@ -13,7 +13,7 @@
 //!
 //! # Writers of the fields
 //!
-//! - `itself`, `endpoint`, `may_hold`, `waker`, `stream`, `budget`, `_loan`, `fate`: the thread that
+//! - `itself`, `endpoint`, `may_hold`, `waker`, `stream`, `budget`, `_loan`, `spare`, `fate`: the thread that
 //!   attaches the link, before it is shared.
 //! - `rx` (framing, the part of a message unit that has come, whether the end is held): the receiver,
 //!   which holds the receive token.
@@ -38,12 +38,15 @@
 
 mod attach;
 mod close;
+mod fate;
 mod flags;
 mod pipes;
 #[cfg(feature = "tokio")]
 mod reactor;
 mod receive;
 mod send;
+mod shared;
+mod spare;
 mod watch;
 
 use std::io;
@@ -65,6 +68,7 @@ use self::flags::{
 use self::reactor::Reactor;
 use self::receive::Rx;
 use self::send::{TRANSMIT_BUDGET, Tx};
+use self::spare::Spare;
 use self::watch::Watch;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::fate::Fate;
@@ -103,6 +107,8 @@ pub(crate) struct Link {
     /// Bytes that are built and wait.
     budget: usize,
     _loan: Loan,
+    /// The device's transmit queues.
+    spare: Arc<Spare>,
     /// Its fate, if the log tells of it.
     fate: Option<Arc<Fate>>,
     memberships: Memberships,
@@ -288,6 +294,7 @@ impl Link {
             watch: Watch::new(Some(options.user_timeout)),
             budget: TRANSMIT_BUDGET.min(loan.octets()),
             _loan: loan,
+            spare: endpoint.engine.kept(),
             fate,
             memberships: Memberships::default(),
             endpoint: Arc::clone(endpoint),

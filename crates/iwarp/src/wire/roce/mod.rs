@@ -4,14 +4,22 @@
 //!
 //! ```text
 //!   mux          the datagram port of a device: receives and sends for all of its queue pairs
+//!   packets      the core of a queue pair behind its lock: packets come and go
+//!   attributes   what a program sets on a queue pair over packets
+//!   prospect     a queue pair that may come to speak RoCE v2
+//!   fate         the line of the log about a connection that begins
 //!   gsi          queue pair 1, for management datagrams
 //!   manager      the connection manager over these
 //!   management   the manager at queue pair 1 of a port
 //!   counted      counters that other processes can read
 //! ```
 
+pub(crate) mod attributes;
 pub(crate) mod counted;
+mod fate;
 pub(crate) mod gsi;
 pub(crate) mod management;
 pub(crate) mod manager;
 pub(crate) mod mux;
+mod packets;
+pub(crate) mod prospect;

@@ -2,16 +2,17 @@
 
 //! A stream comes to its endpoint.
 
+use std::any::TypeId;
 use std::io;
 use std::sync::Arc;
 
 use iwarp_proto::mpa::startup::Negotiated;
+use iwarp_proto::qp::Qp;
+use iwarp_types::BoxedCore;
 
-use super::Link;
-use crate::engine::any_core::AnyCore;
+use super::{Link, fate};
 use crate::engine::ended::Observer;
-use crate::engine::endpoint::{Adoption, Endpoint, Patience};
-use crate::engine::fate::Fate;
+use crate::engine::endpoint::{Adoption, Endpoint, EndpointCore, Patience};
 use crate::engine::mover::StreamMover;
 use crate::port::Port;
 
@@ -20,6 +21,13 @@ pub(crate) struct Agreed {
     pub(crate) terms: Negotiated,
     /// Times that the peer sends a message again which finds no receive here; 7: without end.
     pub(crate) rnr_retry: u8,
+}
+
+/// Adopting a stream has checked it.
+const OF_ITS_KIND: &str = "a link is of its core's kind";
+
+fn iwarp(core: &mut dyn EndpointCore) -> &mut Qp {
+    core.of().expect(OF_ITS_KIND)
 }
 
 impl Link {
@@ -34,9 +42,9 @@ impl Link {
         observer: Option<Arc<dyn Observer>>,
         established: impl FnOnce(),
     ) -> io::Result<()> {
-        let mut establish = |core: &mut AnyCore| {
+        let mut establish = |core: &mut dyn EndpointCore| {
             core.set_peer_rnr_retry(*rnr_retry);
-            core.iwarp().establish(terms, endpoint.now());
+            iwarp(core).establish(terms, endpoint.now());
         };
         let how = (connection, None);
         Self::attach_by(endpoint, &mut establish, stream, Some(terms), how, observer, established)
@@ -50,8 +58,9 @@ impl Link {
         peer_qp: u32,
     ) -> io::Result<()> {
         let connection = endpoint.engine.worker.next_id();
-        let mut establish =
-            |core: &mut AnyCore| core.iwarp().establish_in_place(terms, endpoint.now());
+        let mut establish = |core: &mut dyn EndpointCore| {
+            iwarp(core).establish_in_place(terms, endpoint.now());
+        };
         let how = (connection, Some(peer_qp));
         Self::attach_by(endpoint, &mut establish, stream, Some(terms), how, None, || {})
     }
@@ -63,7 +72,10 @@ impl Link {
         observer: Arc<dyn Observer>,
     ) -> io::Result<()> {
         let connection = endpoint.engine.worker.next_id();
-        let mut establish = |core: &mut AnyCore| core.stream().establish(endpoint.now());
+        let mut establish = |core: &mut dyn EndpointCore| {
+            let core = core.of::<BoxedCore>().expect(OF_ITS_KIND);
+            core.establish(endpoint.now());
+        };
         Self::attach_by(
             endpoint,
             &mut establish,
@@ -79,7 +91,7 @@ impl Link {
     /// be known by that of its queue pair.
     fn attach_by(
         endpoint: &Arc<Endpoint>,
-        establish: &mut dyn FnMut(&mut AnyCore),
+        establish: &mut dyn FnMut(&mut dyn EndpointCore),
         stream: Box<dyn Port>,
         terms: Option<&Negotiated>,
         (connection, peer_qp): (u64, Option<u32>),
@@ -89,11 +101,11 @@ impl Link {
         iwarp_mem::afford()?;
         iwarp_mem::keep_fault_handler();
         let loan = endpoint.engine.send_memory.lend();
-        let fate = Fate::of_stream(endpoint.id(), peer_qp, stream.ends(), terms);
+        let fate = fate::of_stream(endpoint.id(), peer_qp, stream.ends(), terms);
         let link = Self::new(endpoint, stream, terms, loan, fate.clone());
         let patience = endpoint.adopt(Adoption {
             link: Arc::clone(&link) as Arc<dyn StreamMover>,
-            is_iwarp: terms.is_some(),
+            moves: terms.map_or(TypeId::of::<BoxedCore>(), |_| TypeId::of::<Qp>()),
             connection,
             budget: link.budget,
             observer,

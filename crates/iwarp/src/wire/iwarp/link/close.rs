@@ -15,7 +15,7 @@ use iwarp_types::Disposition;
 
 use super::Link;
 use super::flags::{CLOSED, READ_ENDED, WRITE_ENDED};
-use crate::engine::any_core::AnyCore;
+use crate::engine::endpoint::EndpointCore;
 use crate::engine::mover::StreamMover;
 use crate::report;
 
@@ -27,7 +27,7 @@ pub(super) struct Intent {
 }
 
 impl Intent {
-    pub(super) fn of(core: &AnyCore) -> Self {
+    pub(super) fn of(core: &dyn EndpointCore) -> Self {
         Self { disposition: core.disposition(), connected: core.is_connected() }
     }
 }

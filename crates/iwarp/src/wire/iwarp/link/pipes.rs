@@ -9,9 +9,10 @@ use iwarp_mem::MemoryTable;
 use iwarp_proto::mpa::startup::Negotiated;
 use iwarp_proto::mpa::wire::mulpdu;
 use iwarp_proto::qp::{Direct, Receiver, Taken, Transmit, Transmitter};
-use iwarp_types::{AccessError, Accessor, PdId, Wanted};
+use iwarp_types::{AccessError, Accessor, BoxedCore, Core as _, PdId, Wanted};
 
-use crate::engine::endpoint::{Endpoint, Receiving};
+use super::shared::Receiving;
+use crate::engine::endpoint::Endpoint;
 
 /// The part that takes apart bytes that have come.
 #[derive(Debug)]
@@ -52,8 +53,7 @@ impl Incoming {
             Self::Iwarp(receiver) => {
                 receiver.receive(&Receiving(endpoint), memory, endpoint.pool(), octets)
             }
-            Self::Other { stalled } => endpoint.with(|core| {
-                let core = core.stream();
+            Self::Other { stalled } => endpoint.with_own(false, |core: &mut BoxedCore| {
                 let used = core.receive(octets, memory, endpoint.pool());
                 *stalled = core.is_stalled();
                 used.min(octets.len())
@@ -80,7 +80,7 @@ impl Incoming {
     ) {
         match self {
             Self::Iwarp(receiver) => receiver.eof(endpoint, unused, acknowledged),
-            Self::Other { .. } => endpoint.with(|core| core.stream().eof(unused)),
+            Self::Other { .. } => endpoint.with_own(false, |core: &mut BoxedCore| core.eof(unused)),
         }
     }
 
@@ -136,8 +136,7 @@ impl Outgoing {
     ) -> bool {
         match self {
             Self::Iwarp(transmitter) => transmitter.transmit(endpoint, memory, out, budget),
-            Self::Other => endpoint.with(|core| {
-                let core = core.stream();
+            Self::Other => endpoint.with_own(false, |core: &mut BoxedCore| {
                 while out.len() < budget && out.has_room() {
                     if out.build(|room| core.transmit(room, memory)) == 0 {
                         return false;
@@ -155,8 +154,7 @@ impl Outgoing {
             Self::Iwarp(transmitter) => transmitter.taken(endpoint, out, n),
             Self::Other => {
                 out.drop_front(n);
-                endpoint.with(|core| {
-                    let core = core.stream();
+                endpoint.with_own(false, |core: &mut BoxedCore| {
                     core.taken(n);
                     let more = core.wanted() != Wanted::Nothing;
                     Taken { more, disposition: core.disposition() }

@@ -91,7 +91,7 @@ impl Link {
         endpoint.hand_on_postponed();
         while !self.flags.has(WRITE_BLOCKED | WRITE_ENDED) {
             if tx.out.is_none() {
-                tx.out = endpoint.engine.pool.transmit();
+                tx.out = self.spare.take();
             }
             let Some(out) = &mut tx.out else { return self.transmit_later(tx) };
             let admitted = iwarp_mem::admit_faults();
@@ -179,7 +179,7 @@ impl Link {
 
     pub(super) fn give_back(&self, tx: &mut Tx) {
         if let Some(out) = tx.out.take() {
-            self.endpoint.engine.pool.give_transmit(out);
+            self.spare.give(out);
         }
     }
 

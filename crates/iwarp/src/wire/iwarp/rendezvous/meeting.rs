@@ -31,6 +31,7 @@ use crate::wire::iwarp::rendezvous::users::{self, Unwelcome};
 use crate::wire::iwarp::rendezvous::wait::{LOOK, WaitedTime};
 use crate::wire::iwarp::rendezvous::{Peer, RendezvousListeners, Retry};
 use crate::wire::iwarp::startup::line::{Answering, Calling, Line, Served, operate};
+use crate::wire::iwarp::startup::terms::terms;
 use crate::wire::iwarp::startup::{ConnectError, ConnectParams, closed};
 
 /// The time that the higher end leaves it to the lower one to connect.
@@ -671,7 +672,7 @@ impl Rendezvous {
         let port = self.engine().network.looped(peer.local, peer.scope)?;
         let options = &self.engine().options;
         let depth = peer.ird.min(peer.ord);
-        let spare = options.startup(peer.ird, peer.ord).spare;
+        let spare = terms(options, peer.ird, peer.ord).spare;
         let terms = Negotiated {
             role: Role::Initiator,
             rev: 2,

@@ -99,6 +99,7 @@ use iwarp_proto::mpa::startup::{Config, RtrTypes};
 
 use crate::engine::Engine;
 use crate::engine::sync::Mutex;
+use crate::wire::iwarp::startup::terms::terms;
 use listener::{Place, RendezvousListener};
 
 pub(crate) use meeting::Rendezvous;
@@ -154,7 +155,7 @@ impl RendezvousListeners {
             peer_to_peer: true,
             // A Send would take one of the program's receives.
             rtr: RtrTypes { send: false, write: true, read: true },
-            ..engine.options.startup(ird, ord)
+            ..terms(&engine.options, ird, ord)
         }
     }
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use iwarp_types::Time;
 
 use super::meeting::{Rendezvous, Search, State};
-use crate::engine::endpoint::RoceListener;
+use crate::engine::endpoint::PacketListener;
 use crate::engine::numbers::{LOWEST_PORT, port_of};
 use crate::engine::options::Wire;
 use crate::report;
@@ -43,8 +43,8 @@ const fn is_foreign(qpn: u32) -> bool {
     (port_of(qpn) as u32) < LOWEST_PORT
 }
 
-impl RoceListener for Rendezvous {
-    fn heard_roce(&self) {
+impl PacketListener for Rendezvous {
+    fn heard_packet(&self) {
         let mut state = self.state.lock();
         if let (Some(peer), Some(_)) = (state.peer, &state.search) {
             self.choose_roce(&mut state, &peer);
@@ -76,8 +76,8 @@ impl Rendezvous {
             return false;
         }
         if !question.listens {
-            let listener: Weak<dyn RoceListener> = self.itself();
-            if let Err(error) = self.endpoint().listen_for_roce(listener) {
+            let listener: Weak<dyn PacketListener> = self.itself();
+            if let Err(error) = self.endpoint().listen_for_packets(listener) {
                 tracing::debug!(%error, "no port for datagrams: queue pairs speak iWARP");
                 search.question = None;
                 return false;
@@ -86,14 +86,14 @@ impl Rendezvous {
         }
         question.next = now.plus(question.pause);
         question.pause = (question.pause * 2).min(PAUSE);
-        self.endpoint().ask_for_roce();
+        self.endpoint().ask_by_packets();
         foreign
     }
 
     /// The peer speaks RoCE v2.
     pub(super) fn choose_roce(&self, state: &mut State, peer: &Peer) {
         let (own, gid, qpn) = (self.number().value(), peer.gid, peer.qpn);
-        if self.endpoint().speak_roce() {
+        if self.endpoint().go_on_over_packets() {
             report!(INFO, qp = own, peer = qpn, %gid, "the peer speaks RoCE v2");
         }
         self.end_search(state);

@@ -362,6 +362,7 @@ mod tests {
 
     use iwarp_proto::mpa::startup::Initiator;
 
+    use super::super::terms::terms;
     use super::*;
     use crate::Device;
     use crate::port::{IoPart, Ipv6Listen, Sharing};
@@ -381,7 +382,7 @@ mod tests {
         let engine = device.engine().unwrap();
         // This thread does what the worker would, in the order that is to be tried.
         engine.worker.stop();
-        let config = engine.options.startup(1, 1);
+        let config = terms(&engine.options, 1, 1);
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let network = &engine.network;
         let reserved = network.reserve(any, Ipv6Listen::Only, Sharing::Exclusive).unwrap();

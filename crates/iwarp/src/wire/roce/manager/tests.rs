@@ -8,8 +8,9 @@ use std::sync::Mutex as StdMutex;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use iwarp_roce::cm::{Answer, PortSpace, RejectReason, Resolve, SidrStatus, UDP_QKEY, Unreachable};
+use iwarp_roce::cm::{Answer, RejectReason, Resolve, SidrStatus, UDP_QKEY, Unreachable};
 use iwarp_roce::wire::Transport;
+use iwarp_types::PortSpace;
 use iwarp_types::{AddressVector, QpId};
 
 use super::*;

@@ -15,6 +15,7 @@ use iwarp_types::Time;
 use super::Mux;
 use crate::engine::endpoint::Endpoint;
 use crate::port::Packets;
+use crate::wire::roce::packets::{slow_down, take_counters, take_packets};
 
 /// Calls of the port before others get their turn.
 const CALLS: usize = 16;
@@ -116,7 +117,7 @@ impl Mux {
         }
         for (number, path) in checks.congested.drain(..) {
             if let Some(endpoint) = self.queue_pair(number) {
-                endpoint.slow_down(&path, self.clock.now());
+                slow_down(&endpoint, &path, self.clock.now());
             }
         }
         for (endpoint, wants) in touched.0.drain(..) {
@@ -125,7 +126,7 @@ impl Mux {
             } else {
                 endpoint.watch_time();
             }
-            self.counted.add(|| endpoint.take_counters());
+            self.counted.add(|| take_counters(&endpoint));
         }
         moved
     }
@@ -145,12 +146,12 @@ impl Mux {
                 self.gsi.receive(&path, &packet);
             } else if number == MULTICAST_QP {
                 for endpoint in self.attached(path.address.destination) {
-                    let wants = endpoint.take_packets((path, packet), || None);
+                    let wants = take_packets(&endpoint, (path, packet), || None);
                     touched.note(endpoint, wants);
                 }
             } else if let Some(endpoint) = self.queue_pair(number) {
                 let (mut left, mut upcoming) = (RUN, None);
-                let wants = endpoint.take_packets((path, packet), || {
+                let wants = take_packets(&endpoint, (path, packet), || {
                     let more = checks.next(packets, now);
                     upcoming = Some(more);
                     left -= 1;

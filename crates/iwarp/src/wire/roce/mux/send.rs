@@ -23,6 +23,7 @@ use crate::engine::sync::{Mutex, Ordering};
 use crate::engine::worker::{Deadline, Timed};
 use crate::port::{DatagramCounters, DatagramPort, Outbox, Pace, Sent};
 use crate::report;
+use crate::wire::roce::packets::{fill, sent_late, wants_packets};
 
 /// Bytes that are built in one go.
 const BUDGET: usize = 256 * 1024;
@@ -177,7 +178,7 @@ impl Mux {
         let late = Duration::from_nanos(self.clock.nanos().saturating_sub(tx.built));
         if late >= LATE {
             let senders = tx.senders.iter().filter_map(|(endpoint, _)| endpoint.upgrade());
-            senders.for_each(|endpoint| endpoint.sent_late(late));
+            senders.for_each(|endpoint| sent_late(&endpoint, late));
         }
     }
 
@@ -249,7 +250,7 @@ fn turn_of(endpoint: &Endpoint, burst: &mut Burst, pace: &mut Pace) -> Turn {
     if is_paced {
         let room = pace.room(now);
         if room < LEAST {
-            return if endpoint.wants_packets() {
+            return if wants_packets(endpoint) {
                 Turn::Paced(pace.when(LEAST, now))
             } else {
                 Turn::Done
@@ -257,7 +258,7 @@ fn turn_of(endpoint: &Endpoint, burst: &mut Burst, pace: &mut Pace) -> Turn {
         }
         burst.limit(Some(usize::try_from(room).unwrap_or(usize::MAX)));
     }
-    let more = endpoint.fill(burst);
+    let more = fill(endpoint, burst);
     burst.limit(None);
     if is_paced {
         pace.spend(burst.weight() - before, now);
