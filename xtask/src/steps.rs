@@ -136,6 +136,8 @@ const COMMAND: &[&str] = &[
     "crates/iwarp-cli/Cargo.toml",
     "crates/iwarp-cli/src",
     "crates/iwarp-conform",
+    "crates/iwarp-kit",
+    "crates/iwarp-perf",
     "crates/iwarp-preload",
     // A link in iwarp-conform leads to it.
     "conformance/requirements.csv",

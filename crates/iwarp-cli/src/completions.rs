@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use iwarp::verbs::RegisterError;
 use iwarp::{
-    Access, CompletionChannel, CompletionQueue, Device, Ended, MemoryRegion, Payload, PostError,
+    Access, CompletionChannel, CompletionQueue, Device, MemoryRegion, Payload, PostError,
     ProtectionDomain, QueuePair, QueuePairAttributes, RecvRequest, SendOp, SendRequest, Sge, WcOp,
     WcStatus, WorkCompletion,
 };
@@ -169,14 +169,5 @@ impl End {
             WcStatus::Flushed => Err(WaitError::Ended),
             status => Err(WaitError::Failed(completion.op, status)),
         }
-    }
-}
-
-/// The end of a connection, in words.
-pub(crate) fn how(ended: Option<Ended>) -> String {
-    match ended {
-        None => "the connection is still up".to_owned(),
-        Some(Ended::Closed) => "the peer disconnected".to_owned(),
-        Some(ended) => ended.to_string(),
     }
 }

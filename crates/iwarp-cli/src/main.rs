@@ -2,10 +2,10 @@
 
 //! The `iwarp` command: see, try and test RDMA over plain TCP.
 
+// `println!` and `eprintln!` are its own.
 #[macro_use]
-mod lines;
+extern crate iwarp_kit;
 
-mod child;
 mod completions;
 mod conform;
 mod demo;
@@ -13,23 +13,19 @@ mod descriptors;
 mod devinfo;
 mod explain;
 mod manual;
-mod output;
-mod page;
-mod perf;
-mod place;
 mod rping;
 #[cfg_attr(
     not(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64")),
     path = "run/none.rs"
 )]
 mod run;
-mod size;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use iwarp::LogFormat;
 use iwarp::report::tracing::{Event, Subscriber};
+use iwarp_kit::lines;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::format::Writer;
@@ -71,7 +67,7 @@ enum Command {
     Conform(Box<conform::Args>),
     Demo(demo::Args),
     Devinfo(devinfo::Args),
-    Perf(Box<perf::Args>),
+    Perf(Box<iwarp_perf::Args>),
     Rping(rping::Args),
     Run(run::Args),
     Completions(manual::CompletionArgs),
@@ -94,7 +90,7 @@ fn main() -> ExitCode {
         Command::Completions(args) => ("completions", manual::complete(&args)),
         Command::ManPages(args) => ("man-pages", manual::write_pages(&args)),
         Command::Devinfo(args) => ("devinfo", devinfo::run(&args)),
-        Command::Perf(args) => ("perf", perf::run(&args)),
+        Command::Perf(args) => ("perf", iwarp_perf::run(&args)),
         Command::Rping(args) => ("rping", rping::run(&args)),
         // The program's exit status, or one that says why it did not start.
         Command::Run(args) => return run::run(&args),
@@ -112,7 +108,7 @@ fn main() -> ExitCode {
 fn is_child(command: &Command) -> bool {
     match command {
         Command::DemoServer(_) => true,
-        Command::Perf(args) => args.child,
+        Command::Perf(args) => args.is_child(),
         _ => false,
     }
 }

@@ -11,9 +11,9 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
+use iwarp_kit::lines;
 
 use crate::Cli;
-use crate::lines;
 
 /// Print completions for a shell.
 #[derive(clap::Args, Debug)]

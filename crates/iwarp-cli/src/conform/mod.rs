@@ -19,9 +19,9 @@ use iwarp_conform::peer::Peer;
 use iwarp_conform::run::{self, Settings};
 use iwarp_conform::verdict::{Outcome, Verdict};
 use iwarp_conform::{catalog, pcapng, readings, report, requirements};
+use iwarp_kit::lines;
+use iwarp_kit::place::{Place, everywhere};
 
-use crate::lines;
-use crate::place::{Place, everywhere};
 use restart::Restarted;
 use silence::Watch;
 

@@ -16,10 +16,10 @@ use iwarp::{
 };
 use iwarp_conform::order::{self, CANNOT, DONE, Request};
 use iwarp_conform::peer::{Lent, Offer, pattern};
+use iwarp_kit::lines;
 
 use super::orders::{has_bytes, operation};
 use crate::completions::{End, QUIET, WaitError};
-use crate::lines;
 
 /// Bytes of each piece of memory that is lent.
 const LENT: usize = 65_536;

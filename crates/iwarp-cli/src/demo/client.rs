@@ -7,16 +7,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use iwarp::cm::{self, ConnectParams};
 use iwarp::{Access, AtomicOp, Buffer, MemoryRegion, SendOp, TaggedOffset};
+use iwarp_kit::child::Server;
+use iwarp_kit::ending::how;
+use iwarp_kit::pattern;
+use iwarp_kit::size;
 
 use super::messages::{
     Ask, BULK, COUNTER, COUNTER_START, Lent, MAX_MESSAGE, PING, TO_READ, WRITTEN,
 };
 use super::report::{self, Speed, Teller, Way};
-use super::{PATIENCE, Settings, pattern, server};
-use crate::child::Server;
-use crate::completions::{End, QUIET, WaitError, how};
+use super::{PATIENCE, Settings, server};
+use crate::completions::{End, QUIET, WaitError};
 use crate::explain::Deed;
-use crate::size;
 
 /// The time that each measurement takes.
 const MEASURE: Duration = Duration::from_secs(1);

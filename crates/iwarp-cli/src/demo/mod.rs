@@ -4,7 +4,6 @@
 
 mod client;
 mod messages;
-pub(crate) mod pattern;
 mod report;
 mod server;
 
@@ -14,13 +13,13 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use iwarp::{Device, Options};
+use iwarp_kit::child::Server;
+use iwarp_kit::output::Output;
+use iwarp_kit::size;
 
-use crate::child::Server;
 use crate::explain::journal::Log;
 use crate::explain::story::Story;
 use crate::explain::{Journal, page, terminal};
-use crate::output::Output;
-use crate::size;
 
 use report::Teller;
 pub(crate) use server::serve;

@@ -8,10 +8,11 @@ use std::net::SocketAddr;
 use anyhow::{Context, Result, bail};
 use iwarp::cm::{ConnectParams, Listener};
 use iwarp::{Access, Buffer, MemoryRegion, SendOp, WorkCompletion};
+use iwarp_kit::child::{end_with_parent, loopback};
+use iwarp_kit::pattern;
 
 use super::messages::{Ask, BULK, COUNTER, COUNTER_START, Lent, MAX_MESSAGE, PING, TO_READ};
-use super::{PATIENCE, ServerArgs, pattern};
-use crate::child::{end_with_parent, loopback};
+use super::{PATIENCE, ServerArgs};
 use crate::completions::{End, QUIET, WaitError};
 use crate::explain::{Deed, Journal};
 

@@ -4,12 +4,13 @@
 
 use std::fmt::Write as _;
 
+use iwarp_kit::page::{begin, end, escape};
+
 use super::fields::{Field, Layer};
 use super::frames::Frame;
 use super::story::{Chapter, Happened, Part, Side, Story, Thing};
 use super::terminal::time;
 use super::{Deed, deeds};
-use crate::page::{begin, end, escape};
 
 /// Bytes of a frame that are shown.
 const SHOWN: usize = 160;

@@ -7,10 +7,10 @@ use std::net::SocketAddr;
 use anyhow::{Context, Result, bail, ensure};
 use iwarp::cm::{EventChannel, EventKind, Id};
 use iwarp::{Access, Device, Ended};
+use iwarp_kit::ending::how;
 
 use super::exchange::{Exchange, GOODBYE, Lent};
 use super::{Args, params, text};
-use crate::completions::how;
 
 pub(super) fn run(device: &Device, args: &Args) -> Result<()> {
     let mut exchange = Exchange::new(device)?;

@@ -12,8 +12,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use anyhow::{Context, Result};
 use iwarp::Device;
 use iwarp::cm::ConnectParams;
-
-use crate::place::{Place, everywhere};
+use iwarp_kit::place::{Place, everywhere};
 
 /// The port that rping's server has unless told otherwise.
 const PORT: u16 = 7174;

@@ -5,11 +5,11 @@
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use iwarp::cm::{Incoming, Listener};
 use iwarp::{Access, Device, Ended, SendOp};
+use iwarp_kit::ending::how;
+use iwarp_kit::lines;
 
 use super::exchange::{Exchange, GOODBYE, Lent};
 use super::{Args, params, text};
-use crate::completions::how;
-use crate::lines;
 
 pub(super) fn run(device: &Device, args: &Args) -> Result<()> {
     let listener = listen(device, args)?;

@@ -18,10 +18,10 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 use iwarp::Options;
+use iwarp_kit::lines;
 use iwarp_os::environment;
 
 use crate::descriptors::raise_descriptor_limit;
-use crate::lines;
 use libraries::Libraries;
 use program::{Located, Refusal};
 

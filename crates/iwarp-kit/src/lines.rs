@@ -2,7 +2,8 @@
 
 //! Lines on standard output and standard error, whose reader may go away: `iwarp demo | head -1`.
 //!
-//! `println!` and `eprintln!` are these throughout the command. std's own panic then.
+//! `println!` and `eprintln!` are these throughout the command's crates, each of which begins with
+//! `#[macro_use] extern crate iwarp_kit;`. std's own panic then.
 
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write as _};
@@ -11,17 +12,21 @@ use std::process::exit;
 use rustix::io::Errno;
 use rustix::process::{Resource, Signal, getrlimit};
 
+/// Writes a line to standard output, or ends the process.
+#[macro_export]
 macro_rules! println {
     () => { $crate::lines::out(format_args!("\n")) };
     ($($what:tt)*) => { $crate::lines::out(format_args!("{}\n", format_args!($($what)*))) };
 }
 
+/// Writes a line to standard error.
+#[macro_export]
 macro_rules! eprintln {
     ($($what:tt)*) => { $crate::lines::err(format_args!("{}\n", format_args!($($what)*))) };
 }
 
 /// Writes to standard output, or ends the process.
-pub(crate) fn out(text: Arguments<'_>) {
+pub fn out(text: Arguments<'_>) {
     let mut stdout = io::stdout().lock();
     if let Err(error) = stdout.write_fmt(text).and_then(|()| stdout.flush()) {
         unwritable(&error);
@@ -29,12 +34,12 @@ pub(crate) fn out(text: Arguments<'_>) {
 }
 
 /// Writes to standard error. A failure of that cannot be reported.
-pub(crate) fn err(text: Arguments<'_>) {
+pub fn err(text: Arguments<'_>) {
     let _ = io::stderr().write_fmt(text);
 }
 
 /// An error with its causes, each said once: many errors say their cause themselves.
-pub(crate) fn reason(error: &anyhow::Error) -> String {
+pub fn reason(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
         if text.is_empty() {

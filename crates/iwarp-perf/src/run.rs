@@ -177,7 +177,7 @@ impl Results {
 }
 
 fn about(case: &Case, subject: &Subject) -> String {
-    format!("{}, {}", subject.name, crate::size::show(case.size))
+    format!("{}, {}", subject.name, iwarp_kit::size::show(case.size))
 }
 
 #[cfg(test)]

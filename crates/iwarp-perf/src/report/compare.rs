@@ -63,7 +63,7 @@ fn row(case: &Value, now: &Value, then: &Value) -> Option<Vec<String>> {
     let [old, old_low, old_high] = numbers(then)?;
     let [new, new_low, new_high] = numbers(now)?;
     let apart = new_low > old_high || new_high < old_low;
-    let size = crate::size::show(case["size"].as_u64()? as usize);
+    let size = iwarp_kit::size::show(case["size"].as_u64()? as usize);
     Some(vec![
         format!("{} {size}", case["measure"].as_str()?),
         now["name"].as_str()?.to_owned(),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `iwarp perf`: measures speed, beside raw TCP in one run.
+//! `iwarp perf`: measures speed, beside raw TCP in one run. The command line is [`Args`], and [`run`]
+//! does what it asks for. Programs have no use for this crate.
 //!
 //! ```text
 //!   args     the command line             plan     the cases: what is compared with what
@@ -9,6 +10,11 @@
 //!   task     one round, as both see it    tcp, rdma + flows: the two kinds of contenders
 //!   stats    medians, ratios, intervals   report   table, JSON, pictures
 //! ```
+#![forbid(unsafe_code)]
+
+// `eprintln!` is its own.
+#[macro_use]
+extern crate iwarp_kit;
 
 mod args;
 mod byte_stream;
@@ -39,8 +45,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, ensure};
+use iwarp_kit::child::{Server, loopback};
+use iwarp_kit::output::Output;
 
-pub(crate) use self::args::Args;
+pub use self::args::Args;
 use self::args::{Cpus, Words};
 use self::client::Client;
 use self::plan::{Plan, Selection};
@@ -48,8 +56,6 @@ use self::report::compare::Earlier;
 use self::report::{About, CaseReport, IdleReport, Report, html, table};
 use self::run::{Pace, Runner};
 use self::task::{Places, Spec};
-use crate::child::{Server, loopback};
-use crate::output::Output;
 
 /// The command line of a serving process of our own.
 const CHILD: [&str; 6] = ["perf", "--server", "--port", "0", "--once", "--child"];
@@ -58,7 +64,13 @@ const IDLE_TIME: Duration = Duration::from_secs(5);
 /// The pause before that: young connections have something to do still.
 const SETTLING_TIME: Duration = Duration::from_secs(4);
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+/// Measures, or serves, as the command line says. Without a host it starts this program once more,
+/// as `PROGRAM perf --server`.
+///
+/// # Errors
+///
+/// The reason why nothing could be measured, or the first byte that was wrong.
+pub fn run(args: &Args) -> Result<()> {
     if let Some(settings) = args.serving()? {
         return server::run(&settings);
     }

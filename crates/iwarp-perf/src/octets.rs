@@ -5,9 +5,9 @@
 
 use anyhow::{Result, bail};
 use iwarp::Buffer;
+use iwarp_kit::pattern;
 
 use super::task::Task;
-use crate::demo::pattern;
 
 /// Fills `block` with messages of the round `seed`, the last byte of which is `mark`.
 pub(super) fn fill(seed: u64, mark: u8, block: &mut [u8]) {
@@ -48,7 +48,7 @@ pub(super) fn verify_buffer(task: &Task, buffer: &Buffer, len: usize) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::perf::task::{Flow, Op, Wait};
+    use crate::task::{Flow, Op, Wait};
 
     fn task(seed: u64) -> Task {
         Task {
@@ -89,8 +89,8 @@ mod tests {
     #[test]
     fn a_mark_is_neither_nothing_nor_the_one_before() {
         for number in 0..1000 {
-            assert_ne!(crate::perf::task::mark(number), 0);
-            assert_ne!(crate::perf::task::mark(number), crate::perf::task::mark(number + 1));
+            assert_ne!(crate::task::mark(number), 0);
+            assert_ne!(crate::task::mark(number), crate::task::mark(number + 1));
         }
     }
 }

@@ -5,13 +5,13 @@
 use anyhow::Result;
 use comfy_table::{CellAlignment, Table, presets};
 use console::{Term, measure_text_width};
+use iwarp_kit::lines;
+use iwarp_kit::size;
 
 use super::compare::Earlier;
 use super::{About, CaseReport, Report, SubjectReport, overview};
-use crate::lines;
-use crate::perf::plan::Measure;
-use crate::perf::task::Places;
-use crate::size;
+use crate::plan::Measure;
+use crate::task::Places;
 
 /// Columns between those of a table on a terminal.
 const GAP: usize = 2;

@@ -7,7 +7,7 @@ use iwarp::Buffer;
 const BLOCK: usize = 64 << 10;
 
 /// Word number `number` of the pattern that `seed` selects (SplitMix64).
-pub(crate) const fn word(seed: u64, number: u64) -> [u8; 8] {
+pub const fn word(seed: u64, number: u64) -> [u8; 8] {
     let mut z = seed.wrapping_add(number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -15,14 +15,14 @@ pub(crate) const fn word(seed: u64, number: u64) -> [u8; 8] {
 }
 
 /// The bytes of a pattern from `start` on, a multiple of 8.
-pub(crate) fn make(seed: u64, start: usize, block: &mut [u8]) {
+pub fn make(seed: u64, start: usize, block: &mut [u8]) {
     for (i, octets) in block.chunks_mut(8).enumerate() {
         octets.copy_from_slice(&word(seed, (start / 8 + i) as u64)[..octets.len()]);
     }
 }
 
 /// Fills `buffer` from `offset` to its end.
-pub(crate) fn fill(buffer: &Buffer, offset: usize, seed: u64) {
+pub fn fill(buffer: &Buffer, offset: usize, seed: u64) {
     let mut block = vec![0; BLOCK];
     let len = buffer.len() - offset;
     for start in (0..len).step_by(BLOCK) {
@@ -34,7 +34,7 @@ pub(crate) fn fill(buffer: &Buffer, offset: usize, seed: u64) {
 
 /// The part of `buffer`, from `offset` to its end, that is not the pattern, in words; `None` when
 /// all is.
-pub(crate) fn difference(buffer: &Buffer, offset: usize, seed: u64) -> Option<String> {
+pub fn difference(buffer: &Buffer, offset: usize, seed: u64) -> Option<String> {
     let (mut want, mut have) = (vec![0; BLOCK], vec![0; BLOCK]);
     let len = buffer.len() - offset;
     for start in (0..len).step_by(BLOCK) {

@@ -327,7 +327,7 @@ impl Paper {
             move |line: &Line| {
                 vec![
                     line.name.clone(),
-                    crate::size::show(line.size),
+                    iwarp_kit::size::show(line.size),
                     table::value(measure, line.ours),
                     ratio(line.our_ratio),
                     line.theirs.map(|value| table::value(measure, value)).unwrap_or_default(),

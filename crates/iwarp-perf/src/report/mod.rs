@@ -270,9 +270,9 @@ impl Percentiles {
 #[cfg(test)]
 mod tests {
     use super::{About, CaseReport, Cost, Report, SubjectReport, Versus};
-    use crate::perf::plan::Measure;
-    use crate::perf::stats::{Ratio, Summary};
-    use crate::perf::task::{Places, Transport, Wait};
+    use crate::plan::Measure;
+    use crate::stats::{Ratio, Summary};
+    use crate::task::{Places, Transport, Wait};
 
     /// Bandwidth of lines with these ratios to the first, whose intervals reach so far around them.
     pub(super) fn report(lines: &[(&str, f64)], around: f64) -> Report {

@@ -9,6 +9,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use iwarp::cm::Listener;
 use iwarp::session;
+use iwarp_kit::child::end_with_parent;
+use iwarp_kit::lines;
 
 use super::byte_stream::Bytes;
 use super::control::{Answer, Ask, Control, GREETING, Hello, PATIENCE};
@@ -21,8 +23,6 @@ use super::task::{Contender, Flow, Kind, Side, Spec, Task, Transport};
 use super::tasks::Tasks;
 use super::tcp::Tcp;
 use super::tokio_tcp::TokioTcp;
-use crate::child::end_with_parent;
-use crate::lines;
 
 /// The settings with which a server is started.
 #[derive(Debug)]

@@ -122,7 +122,7 @@ impl RdmaDial {
 
 fn ended(connection: &Connection) -> Result<()> {
     let ended = connection.wait_disconnected(Some(PATIENCE)).context("a connection stays up")?;
-    ensure!(ended == Ended::Closed, "{}", crate::completions::how(Some(ended)));
+    ensure!(ended == Ended::Closed, "{}", iwarp_kit::ending::how(Some(ended)));
     Ok(())
 }
 

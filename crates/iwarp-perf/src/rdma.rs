@@ -456,7 +456,7 @@ impl End {
         let ended = self.connection.as_ref().and_then(|connection| {
             connection.wait_disconnected(Some(std::time::Duration::from_secs(1)))
         });
-        let how = crate::completions::how(ended);
+        let how = iwarp_kit::ending::how(ended);
         anyhow!("{:?} failed: {:?}; {how}", completion.op, completion.status)
     }
 }

@@ -10,14 +10,18 @@ use anyhow::{Context, Result};
 
 /// A file that can be written. Its content stays until [`Self::write`].
 #[derive(Debug)]
-pub(crate) struct Output {
+pub struct Output {
     file: File,
     path: PathBuf,
 }
 
 impl Output {
     /// Opens it, so that a folder that is not there is found out before the work and not behind it.
-    pub(crate) fn open(path: &Path) -> Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be opened for writing.
+    pub fn open(path: &Path) -> Result<Self> {
         let file = OpenOptions::new()
             .write(true)
             .create(true)
@@ -28,7 +32,11 @@ impl Output {
     }
 
     /// Puts `text` in place of what is there.
-    pub(crate) fn write(mut self, text: &str) -> Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written.
+    pub fn write(mut self, text: &str) -> Result<()> {
         let mut write = || {
             // Pipes and devices have no length.
             if self.file.metadata()?.is_file() {

@@ -7,14 +7,14 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use iwarp_kit::page::{begin, end, escape};
+use iwarp_kit::size;
 
 use super::charts::{Across, Estimate, Point, Series, bars, lines, ratios};
 use super::overview::{self, Entry, Overview, Verdict};
 use super::table::{self, Sheet};
 use super::{CaseReport, Report, SubjectReport, look};
-use crate::page::{begin, end, escape};
-use crate::perf::plan::Measure;
-use crate::size;
+use crate::plan::Measure;
 
 /// A picture, and the name of its file.
 pub(crate) struct Picture {

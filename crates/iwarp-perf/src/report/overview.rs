@@ -2,11 +2,12 @@
 
 //! The result of a run: a sentence, a table, and a warning if it cannot be trusted.
 
+use iwarp_kit::size;
+
 use super::{CaseReport, Report, SubjectReport, Versus};
-use crate::perf::plan::Measure;
-use crate::perf::stats::median;
-use crate::perf::task::Transport;
-use crate::size;
+use crate::plan::Measure;
+use crate::stats::median;
+use crate::task::Transport;
 
 /// Half of the 95 % intervals span no more than this factor on a machine that is otherwise idle.
 const USUAL_SPAN: f64 = 1.3;
@@ -143,7 +144,7 @@ pub(super) fn warning(report: &Report) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::{Overview, Verdict, sentence, warning};
-    use crate::perf::report::tests::report;
+    use crate::report::tests::report;
 
     #[test]
     fn a_run_is_summed_up() {

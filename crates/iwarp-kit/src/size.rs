@@ -5,7 +5,11 @@
 //! (Considered: `parse-size` and `bytesize`. The displayed size must be exact and valid as input.)
 
 /// Bytes of a text such as `4096`, `64KiB`, `64k` or `1 GiB`. Units are powers of two.
-pub(crate) fn parse(text: &str) -> Result<usize, String> {
+///
+/// # Errors
+///
+/// Says what is wrong with the text.
+pub fn parse(text: &str) -> Result<usize, String> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -22,7 +26,7 @@ pub(crate) fn parse(text: &str) -> Result<usize, String> {
 }
 
 /// A size as people read it, exact: `64 MiB`, `1000 bytes`.
-pub(crate) fn show(octets: usize) -> String {
+pub fn show(octets: usize) -> String {
     match octets {
         0 => "0 bytes".to_owned(),
         n if n.is_multiple_of(1 << 30) => format!("{} GiB", n >> 30),

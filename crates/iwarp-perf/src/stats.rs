@@ -2,9 +2,8 @@
 
 //! Medians, their ratio, and how far it can be trusted.
 
+use iwarp_kit::pattern;
 use serde::Serialize;
-
-use crate::demo::pattern;
 
 /// Resamples of a bootstrap.
 const RESAMPLES: usize = 2000;

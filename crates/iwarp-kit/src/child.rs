@@ -14,16 +14,20 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 const NOT_EXECUTED: i32 = 127;
 
 /// A serving process, which says `listening ADDRESS` first. It ends with this value at the latest.
-pub(crate) struct Server {
+pub struct Server {
     process: Child,
     output: BufReader<ChildStdout>,
     /// The address at which it listens.
-    pub(crate) addr: SocketAddr,
+    pub addr: SocketAddr,
 }
 
 impl Server {
     /// Starts this program once more, with these arguments.
-    pub(crate) fn start<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// If it does not start, or says something else.
+    pub fn start<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Result<Self> {
         let program =
             std::env::current_exe().context("cannot find this program to run it twice")?;
         let mut process = Command::new(program)
@@ -60,19 +64,27 @@ impl Server {
     }
 
     /// Its process ID.
-    pub(crate) fn id(&self) -> u32 {
+    pub fn id(&self) -> u32 {
         self.process.id()
     }
 
     /// Everything that it says from now on until it ends.
-    pub(crate) fn rest(&mut self) -> Result<String> {
+    ///
+    /// # Errors
+    ///
+    /// If that is not text.
+    pub fn rest(&mut self) -> Result<String> {
         let mut text = String::new();
         self.output.read_to_string(&mut text).context("cannot hear the server")?;
         Ok(text)
     }
 
     /// Waits for the process, which ends when its connection does.
-    pub(crate) fn join(&mut self) -> Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// If it reports a failure.
+    pub fn join(&mut self) -> Result<()> {
         let status = self.process.wait().context("cannot wait for the server process")?;
         ensure!(status.success(), "the server process ended with {status}");
         Ok(())
@@ -80,13 +92,17 @@ impl Server {
 }
 
 /// An address of this host that every program on it can reach; there are hosts with IPv6 alone.
-pub(crate) fn loopback() -> IpAddr {
+pub fn loopback() -> IpAddr {
     let usual = IpAddr::from(Ipv4Addr::LOCALHOST);
     if TcpListener::bind((usual, 0)).is_ok() { usual } else { Ipv6Addr::LOCALHOST.into() }
 }
 
 /// Ends this process with the one that started it, however that ends.
-pub(crate) fn end_with_parent() -> Result<()> {
+///
+/// # Errors
+///
+/// If the system refuses.
+pub fn end_with_parent() -> Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL)).context("cannot follow the client process")
 }
 

@@ -6,10 +6,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// A host, and perhaps a port beside it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place<'a> {
+pub struct Place<'a> {
     /// A name or an address, without brackets.
-    pub(crate) host: &'a str,
-    pub(crate) port: Option<u16>,
+    pub host: &'a str,
+    /// The port beside it.
+    pub port: Option<u16>,
 }
 
 impl<'a> Place<'a> {
@@ -18,7 +19,7 @@ impl<'a> Place<'a> {
     /// # Errors
     ///
     /// Says what is wrong with it.
-    pub(crate) fn parse(text: &'a str) -> Result<Self, String> {
+    pub fn parse(text: &'a str) -> Result<Self, String> {
         if let Some(rest) = text.strip_prefix('[') {
             let (host, rest) = rest.split_once(']').ok_or_else(|| format!("{text}: no ]"))?;
             let port = match rest.strip_prefix(':') {
@@ -43,7 +44,7 @@ impl<'a> Place<'a> {
     /// # Errors
     ///
     /// When the two differ.
-    pub(crate) fn port_or(self, flag: &str, given: Option<u16>, usual: u16) -> Result<u16, String> {
+    pub fn port_or(self, flag: &str, given: Option<u16>, usual: u16) -> Result<u16, String> {
         match (self.port, given) {
             (Some(beside), Some(port)) if beside != port => {
                 Err(format!("{} says port {beside}, {flag} says {port}", self.host))
@@ -55,7 +56,7 @@ impl<'a> Place<'a> {
 
 /// All addresses of this host, the best first: an IPv6 listener hears IPv4 too, but there are
 /// systems without IPv6.
-pub(crate) fn everywhere(port: u16) -> [SocketAddr; 2] {
+pub fn everywhere(port: u16) -> [SocketAddr; 2] {
     let all = [IpAddr::from(Ipv6Addr::UNSPECIFIED), Ipv4Addr::UNSPECIFIED.into()];
     all.map(|ip| SocketAddr::new(ip, port))
 }

@@ -9,6 +9,8 @@ use std::time::Duration;
 use anyhow::{Context, Error, Result, ensure};
 use clap::ValueEnum;
 use iwarp::Options;
+use iwarp_kit::place::{Place, everywhere};
+use iwarp_kit::size;
 
 use super::control;
 use super::plan::{Measure, Selection};
@@ -16,8 +18,6 @@ use super::run::Pace;
 use super::scenarios::Scenario;
 use super::server::Settings;
 use super::task::{MAX_SIZE, Op, Places, Wait};
-use crate::place::{Place, everywhere};
-use crate::size;
 
 /// All words that name tests.
 pub(super) const TESTS: &str = "write, send, read and atomic, with bw, lat and rate; connect, \
@@ -56,7 +56,7 @@ Examples:
 Over two hosts:
   other:  iwarp perf --server
   this:   iwarp perf other write read bw")]
-pub(crate) struct Args {
+pub struct Args {
     /// Tests to run, and the host of the server, optionally with :PORT
     #[arg(value_name = "TEST | HOST")]
     pub(super) words: Vec<String>,
@@ -136,7 +136,7 @@ pub(crate) struct Args {
     once: bool,
     /// The client is about to come, or never.
     #[arg(long, hide = true, requires = "server")]
-    pub(crate) child: bool,
+    child: bool,
 }
 
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -180,6 +180,11 @@ fn parse_size(text: &str) -> Result<usize, String> {
 }
 
 impl Args {
+    /// True if another process of this program started this one, as its server.
+    pub fn is_child(&self) -> bool {
+        self.child
+    }
+
     /// The settings of the server, if one is wanted.
     pub(super) fn serving(&self) -> Result<Option<Settings>> {
         if !self.server {

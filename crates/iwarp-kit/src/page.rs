@@ -6,7 +6,7 @@
 const STYLE: &str = include_str!("page.css");
 
 /// The page from its first byte to its headline.
-pub(crate) fn begin(title: &str, style: &str) -> String {
+pub fn begin(title: &str, style: &str) -> String {
     let title = escape(title);
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -16,7 +16,7 @@ pub(crate) fn begin(title: &str, style: &str) -> String {
 }
 
 /// The end that closes it, with a script.
-pub(crate) fn end(script: &str) -> String {
+pub fn end(script: &str) -> String {
     match script {
         "" => "</body>\n</html>\n".to_owned(),
         script => format!("<script>\n{script}</script>\n</body>\n</html>\n"),
@@ -24,7 +24,7 @@ pub(crate) fn end(script: &str) -> String {
 }
 
 /// A text as it stands in HTML, attributes included.
-pub(crate) fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     text.replace('"', "&quot;").replace('\'', "&#39;")
 }
