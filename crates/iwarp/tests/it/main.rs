@@ -7,6 +7,92 @@
 //! The others are `alloc` and `starved` (the allocator), `fork`, `floods` (both CPUs, the limit of
 //! descriptors), and, in `iwarp-mem`, `footprint` (resident memory), `handlers` (signals) and `loom`,
 //! which is another build.
+//!
+//! The files, and the claim that each proves:
+//!
+//! ```text
+//! Connections
+//!   addresses           a peer is found by name, and at the first of its addresses that answers
+//!   startup             a wrong or odd frame of MPA start-up gets the answer that the RFCs ask for
+//!   cm                  events of the connection manager come in their order at both ends
+//!   cm_ids              ids hold addresses, move between channels, get queue pairs late
+//!   families            a listener at all addresses hears its family, in each port space
+//!   blocking            a blocked caller serves all connections, and is told what it waits for
+//!   backlog             a listener of sessions keeps as many requests as it was told to
+//!   rendezvous          queue pairs meet by (GID, number), without the connection manager
+//!   rendezvous_hostile  strangers are not taken for the peer, displace none, learn nothing
+//!   auto                both ends of a queue pair that may speak either protocol choose one
+//!
+//! Data
+//!   operations          each operation works between two ends, in each framing
+//!   bulk                much data arrives unchanged, in messages of odd sizes
+//!   last_octet          a program that sees the last byte of a Write sees all of it
+//!   memory              peers with the right to it reach registered memory, until its end
+//!   vanished            memory that a program takes away fails one request, and no other
+//!   queues              queues overflow, change their size, are shared, and free slots in time
+//!   flush               memory of flushed requests is the program's again
+//!   limits              completion queues have the entries that were granted, and no more
+//!   permitted           the library does what the RFCs recommend or permit
+//!   parking             as a RoCE device: completed means received, messages wait for receives
+//!   piggyback           as a RoCE device: an acknowledgement goes out with the answer
+//!   heard               as a RoCE device: a message counts though its receiver leaves at once
+//!
+//! Threads that move the bytes
+//!   progress            pollers, blocked callers and the worker move all that can move
+//!   served              programs are served by their posts and polls, and else by the worker
+//!   descriptor          a program that sleeps on a channel's descriptor is woken at once
+//!   silenced            a stream that its poller took out of the epoll loses no event
+//!   cancel              a thread that is cancelled in a wait loses nothing of others
+//!
+//! Ends, and trouble
+//!   ends                completed operations have arrived, and no thread waits for ever
+//!   drops               handles go in any order and leave nothing behind
+//!   leaks               connections leave nothing behind, and idle ones cost nothing
+//!   fates               the log tells of each connection that it came, and how it ended
+//!   patience            peers that live have any time, and peers that vanished are found
+//!   hostile             a peer that breaks the rules gets its Terminate, and harms no other
+//!   hostile_stream      a peer that breaks the framing, stalls or breaks off harms no other
+//!
+//! RoCE v2 and UDP
+//!   rc                  queue pairs of the type RC work, over UDP and in memory
+//!   rc_late             deadlines count from the departure of packets, if a thread comes late
+//!   roce_floods         a queue pair works on in a flood of wrong packets, which leaves nothing
+//!   ud                  queue pairs of the type UD work, over UDP and in memory
+//!   ud_processes        they work in several processes, some of which are killed
+//!   datagrams           ports carry packets with the headers and checksums that they need
+//!   cm_packets          the connection manager connects over RoCE v2
+//!   cm_datagrams        ids offer datagram services, and find them
+//!   given_back          a process gives the RoCE port back after the last use
+//!   share               processes share a UDP port, and stopped or killed ones harm no other
+//!   share_hosts         sharing needs no rights, and keeps users and networks apart
+//!   share_hostile       a broken process of the user neither stops nor fills the broker
+//!
+//! Sessions
+//!   owned               blocks change hands, memory is exposed and borrowed, sessions end
+//!   gather              parts of blocks, and several blocks, go out in one operation
+//!   scatter             messages are received into several blocks and parts
+//!   batches             operations that are collected are posted as one list
+//!   credits             messages wait for receives of the peer, and no credit leaks
+//!   places              callers wait for places, blocks and Reads, in turn
+//!   receivers           receives stay posted, and the end of a session is told
+//!   sender              a sink takes messages, and loses none that it took
+//!   tasks               tasks of tokio lose, mistake and leak nothing
+//!   cancel_safety       each future may be dropped after each number of polls
+//!   driving             the task that drives a session leaves nothing undone
+//!   byte_stream         byte streams work in threads
+//!   byte_stream_tasks   byte streams work in tasks of tokio
+//!   byte_stream_peers   byte streams refuse peers that are none, and break off with bad ones
+//!   typed               memory holds values
+//!   grants              grants keep their meaning through the formats of serde
+//!   metrics             sessions count each operation once, by its kind
+//!   reasons             both ends say why a session ended, and no error repeats its cause
+//!
+//! Other networks and protocols
+//!   ports               all of it works without a socket, and over slow, cut and corrupt streams
+//!   toy_port            a program may bring its own transport
+//!   toy_ring            a program may bring a port without a descriptor
+//!   toy_core            a program may bring its own protocol
+//! ```
 
 #[path = "../common/mod.rs"]
 mod common;
