@@ -9,6 +9,7 @@ mod conformance;
 mod deadline;
 mod dist;
 mod fuzz;
+mod index;
 mod instructions;
 mod interop;
 mod layers;

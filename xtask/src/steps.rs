@@ -15,6 +15,7 @@ use crate::apart;
 use crate::conformance;
 use crate::dist::{self, Build, Product};
 use crate::fuzz;
+use crate::index;
 use crate::instructions;
 use crate::interop;
 use crate::layers;
@@ -176,11 +177,11 @@ pub(crate) const ALL: &[Step] = &[
     },
     Step {
         name: "purity",
-        about: "no_std and no unsafe code in the core, one file names the transport, layers, comments",
+        about: "no_std and no unsafe code in the core, transports, layers, indexes of tests, comments",
         due: Due::Always,
         absent: || absent_file(purity::subject()),
         run: |_| {
-            let notes = [purity::check()?, layers::check()?, prose::check()?];
+            let notes = [purity::check()?, layers::check()?, index::check()?, prose::check()?];
             Ok(Outcome::Passed(notes.join("; ")))
         },
     },
