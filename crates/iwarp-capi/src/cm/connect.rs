@@ -114,14 +114,13 @@ impl CmId {
     }
 }
 
-/// An `rnr_retry_count` that sets no limit: librdmacm's default.
+/// An `rnr_retry_count` that sets no limit, and the largest `retry_count`: librdmacm's defaults.
 pub(super) const WITHOUT_END: u8 = 7;
 
-/// The RNR retry count for the peer. Programs that clear the structure and set nothing say 0
-/// without knowing: their receives come in time on cards, and here, where a thread may wait for a
-/// CPU, later.
-fn rnr_retry(param: Option<&rdma_conn_param>) -> u8 {
-    match param.map(|param| param.rnr_retry_count) {
+/// A count of retries. Programs that clear the structure and set nothing say 0 without knowing: their
+/// receives and answers come in time on cards, and here, where a thread may wait for a CPU, later.
+fn retries(said: Option<u8>) -> u8 {
+    match said {
         Some(0) if device::is_strict() => 0,
         None | Some(0) => WITHOUT_END,
         Some(count) => count.min(WITHOUT_END),
@@ -140,7 +139,8 @@ fn params(id: &CmId, param: Option<&rdma_conn_param>) -> ConnectParams {
     }
     ConnectParams::new()
         .private_data(private_data)
-        .rnr_retry(rnr_retry(param))
+        .rnr_retry(retries(param.map(|param| param.rnr_retry_count)))
+        .retry_count(retries(param.map(|param| param.retry_count)))
         .ird(chosen(param.map(|param| param.responder_resources), state.responder_resources))
         .ord(chosen(param.map(|param| param.initiator_depth), state.initiator_depth))
 }

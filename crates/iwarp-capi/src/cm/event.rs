@@ -32,6 +32,7 @@ struct Told {
     private_data: Vec<u8>,
     responder_resources: u8,
     initiator_depth: u8,
+    retry_count: u8,
     rnr_retry_count: u8,
     argument: Option<u64>,
     /// Of ids for datagrams.
@@ -62,6 +63,7 @@ impl Told {
             private_data: Vec::new(),
             responder_resources: 0,
             initiator_depth: 0,
+            retry_count: 0,
             rnr_retry_count: 0,
             argument: None,
             datagrams: None,
@@ -73,8 +75,9 @@ impl Told {
 pub(super) fn convert(event: Event) -> Option<*mut rdma_cm_event> {
     let Event { id, listener, kind, .. } = event;
     match kind {
-        EventKind::ConnectRequest { private_data, ird, ord, rnr_retry, .. } => {
-            return request(id, &listener?, private_data, Some((ird, ord, rnr_retry)));
+        EventKind::ConnectRequest { private_data, ird, ord, rnr_retry, retry_count, .. } => {
+            let said = Said { ird, ord, rnr_retry, retry_count };
+            return request(id, &listener?, private_data, Some(said));
         }
         EventKind::ServiceRequest { private_data, .. } => {
             return request(id, &listener?, private_data, None);
@@ -100,13 +103,21 @@ fn find(id: &Id) -> Option<(Arc<Shared>, *mut rdma_cm_id)> {
     Some((owner, this))
 }
 
+/// The terms that a peer asks for, as far as it says them.
+struct Said {
+    ird: Option<u16>,
+    ord: Option<u16>,
+    rnr_retry: Option<u8>,
+    retry_count: Option<u8>,
+}
+
 /// A peer wants to connect, or, where it says nothing of Reads, to know the queue pair of a datagram
 /// service: there is a new id.
 fn request(
     id: Id,
     listener: &Id,
     private_data: Vec<u8>,
-    said: Option<(Option<u16>, Option<u16>, Option<u8>)>,
+    said: Option<Said>,
 ) -> Option<*mut rdma_cm_event> {
     let (owner, listener) = find(listener)?;
     // SAFETY: as in `convert`.
@@ -118,12 +129,13 @@ fn request(
             match said {
                 // The peer's outstanding Reads and Atomics are those to be served here, and the
                 // other way round (rdma_get_cm_event(3)). MPA revision 1 does not say.
-                Some((ird, ord, rnr_retry)) => {
+                Some(Said { ird, ord, rnr_retry, retry_count }) => {
                     told.responder_resources = ord.map_or(served, depth);
                     told.initiator_depth = ird.map_or(outstanding, depth);
                     // Programs hand it to rdma_accept. An RNIC has none.
                     let unsaid = if device::is_infiniband() { connect::WITHOUT_END } else { 0 };
                     told.rnr_retry_count = rnr_retry.unwrap_or(unsaid);
+                    told.retry_count = retry_count.unwrap_or(unsaid);
                 }
                 None => told.datagrams = Some(Datagrams::default()),
             }
@@ -332,7 +344,7 @@ fn made(
                 responder_resources: told.responder_resources,
                 initiator_depth: told.initiator_depth,
                 flow_control: 0,
-                retry_count: 0,
+                retry_count: told.retry_count,
                 rnr_retry_count: told.rnr_retry_count,
                 srq: 0,
                 qp_num: 0,

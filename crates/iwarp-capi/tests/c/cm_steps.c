@@ -381,19 +381,44 @@ static void told(void)
 		make_client(client_channel, ntohs(rdma_get_src_port(listener)));
 	struct rdma_conn_param param = params(NULL);
 	struct rdma_cm_event *event;
-	int expected = 0;
+	bool packets = wire && !strcmp(wire, "roce");
+	int expected = 0, retries = 0;
 
-	if (personality && !strcmp(personality, "roce"))
-		expected = wire && !strcmp(wire, "roce") ? 3 : 7;
+	if (personality && !strcmp(personality, "roce")) {
+		expected = packets ? 3 : 7;
+		retries = packets ? 2 : 7;
+	}
 	param.rnr_retry_count = 3;
+	param.retry_count = 2;
 	make_qp(client);
 	CHECK(rdma_connect(client, &param) == 0);
 	event = expect(server_channel, RDMA_CM_EVENT_CONNECT_REQUEST);
 	CHECK(event->param.conn.rnr_retry_count == expected);
+	CHECK(event->param.conn.retry_count == retries);
 	refuse_request(event, client);
 	CHECK(rdma_destroy_id(listener) == 0);
 	rdma_destroy_event_channel(server_channel);
 	rdma_destroy_event_channel(client_channel);
+}
+
+/* Either end sends again as often as the connecting program says. */
+static void retried(void)
+{
+	const char *wire = getenv("IWARP_WIRE");
+	struct rdma_conn_param client = params(NULL);
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+	struct pair pair;
+
+	if (!wire || strcmp(wire, "roce"))
+		return;
+	client.retry_count = 2;
+	pair = connected_with(client, params(NULL));
+	CHECK(ibv_query_qp(pair.client->qp, &attr, IBV_QP_RETRY_CNT, &init) == 0);
+	CHECK(attr.retry_cnt == 2);
+	CHECK(ibv_query_qp(pair.server->qp, &attr, IBV_QP_RETRY_CNT, &init) == 0);
+	CHECK(attr.retry_cnt == 2);
+	release(&pair);
 }
 
 static void addresses(void)
@@ -510,6 +535,7 @@ static void bound_source(void)
 MAIN({ "synchronous", synchronous }, { "external", external },
      { "private-data-only", private_data_only }, { "options", options },
      { "ack-timeout", ack_timeout }, { "terms", terms },
-     { "unready", unready }, { "unsaid", unsaid }, { "told", told }, { "addresses", addresses },
+     { "unready", unready }, { "unsaid", unsaid }, { "told", told }, { "retried", retried },
+	{ "addresses", addresses },
      { "unsupported", unsupported },
      { "devices", devices }, { "bound-source", bound_source })

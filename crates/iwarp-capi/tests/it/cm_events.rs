@@ -18,8 +18,8 @@ fn run(program: &'static OnceLock<PathBuf>, name: &str, source: &str, scenario: 
     });
     for (personality, wire) in [("iwarp", "iwarp"), ("roce", "auto"), ("roce", "roce")] {
         // These depend on the protocol.
-        let of_roce =
-            ["terms", "unready", "unsaid", "told"].contains(&scenario) || name == "daemon";
+        let of_roce = ["terms", "unready", "unsaid", "told", "retried"].contains(&scenario)
+            || name == "daemon";
         if wire == "roce" && !of_roce {
             continue;
         }
@@ -95,6 +95,7 @@ scenarios! { steps, "../c/cm_steps.c":
     a_send_waits_for_its_receive_as_long_as_the_peer_has_said = "unready",
     a_send_waits_where_the_peer_has_said_nothing = "unsaid",
     a_request_says_how_long_sends_wait = "told",
+    both_ends_send_again_as_often_as_the_connecting_one_says = "retried",
     addresses_are_looked_up = "addresses",
     what_there_is_not_fails_at_once = "unsupported",
     ids_share_one_context = "devices",

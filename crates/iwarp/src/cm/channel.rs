@@ -57,6 +57,9 @@ pub enum EventKind {
         /// The number of times that the peer has this end send a message again that finds no
         /// receive there, where it says so: over RoCE v2.
         rnr_retry: Option<u8>,
+        /// The number of times that either end sends a message again for want of an answer, where
+        /// the peer says it: over RoCE v2.
+        retry_count: Option<u8>,
     },
     /// The connection is up.
     #[non_exhaustive]

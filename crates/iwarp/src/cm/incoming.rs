@@ -106,7 +106,8 @@ impl Host for Program {
         let private_data = request.private_data;
         listener.with_channel(|channel| {
             let id = IdCore::requested(channel, Accepting { answering });
-            let kind = EventKind::ConnectRequest { private_data, ird, ord, rnr_retry: None };
+            let (rnr_retry, retry_count) = (None, None);
+            let kind = EventKind::ConnectRequest { private_data, ird, ord, rnr_retry, retry_count };
             channel.push_request(id, listener.clone(), kind);
         });
     }

@@ -564,6 +564,7 @@ fn parameters(params: &ConnectParams) -> Parameters {
         responder_resources,
         initiator_depth,
         rnr_retry: params.rnr_retry,
+        retry_count: params.retry_count,
         ..Parameters::default()
     }
 }
@@ -591,7 +592,8 @@ pub(crate) fn requested(
             made
         });
         let rnr_retry = Some(request.rnr_retry);
-        let kind = EventKind::ConnectRequest { private_data, ird, ord, rnr_retry };
+        let retry_count = Some(request.retry_count);
+        let kind = EventKind::ConnectRequest { private_data, ird, ord, rnr_retry, retry_count };
         channel.push_request(id, listener.clone(), kind);
     });
     if let Some(exchange) = exchange {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The core of a queue pair as its endpoint holds it, whatever the wire.
+//! The core of a queue pair as its endpoint holds it, of any wire.
 //!
 //! A post, and each question of the engine, is one virtual call. The wing that moves the bytes or
 //! packets of a core knows its type: it takes the core by that ([`EndpointCore::of`]), once for each

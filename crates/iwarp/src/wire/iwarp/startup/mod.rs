@@ -46,11 +46,14 @@ pub struct ConnectParams {
     /// InfiniBand's keeps the message for so many of its RNR times, and one that is like an RNIC
     /// ignores this.
     pub rnr_retry: u8,
+    /// The number of times that a message of either end is sent again for want of an answer: 0 to 7
+    /// (`retry_count`, over RoCE v2). Over iWARP the stream sends again by itself.
+    pub retry_count: u8,
 }
 
 impl Default for ConnectParams {
     fn default() -> Self {
-        Self { private_data: Vec::new(), ird: 16, ord: 16, rnr_retry: 7 }
+        Self { private_data: Vec::new(), ird: 16, ord: 16, rnr_retry: 7, retry_count: 7 }
     }
 }
 
@@ -65,6 +68,7 @@ impl ConnectParams {
         ird: u16,
         ord: u16,
         rnr_retry: u8,
+        retry_count: u8,
     }
 }
 
