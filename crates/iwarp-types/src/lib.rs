@@ -25,6 +25,8 @@
 //!   receives    receive queues
 //!   address     where datagrams go
 //!   source      what counts as one peer
+//!   datagram    packets as a datagram port takes them and hands them out
+//!   comm_ids    communication ids of the connection manager
 //!   port_space  port spaces of the connection manager
 //!   rnr_timer   times that a peer waits whose message found no receive
 //!   mock        registered memory in plain vectors, for tests and simulators (a feature)
@@ -48,7 +50,9 @@ extern crate std;
 mod access;
 mod address;
 mod atomic;
+mod comm_ids;
 mod completion;
+mod datagram;
 mod digest;
 mod event;
 pub mod list;
@@ -72,7 +76,9 @@ mod state;
 pub use access::{Access, AccessError, RemoteAccess, Usage};
 pub use address::{AddressVector, Destination, gid};
 pub use atomic::AtomicOp;
+pub use comm_ids::CommIds;
 pub use completion::{SourceQp, WcOp, WcStatus, WorkCompletion};
+pub use datagram::{Numbering, OutboundTrain, Path, Trains};
 pub use digest::{Digest, Polynomial};
 pub use event::{Cause, Event};
 pub use memory::{Bind, EachAnew, Invalidator, Memory, Sge, Use};

@@ -14,7 +14,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::ptr;
 
-use iwarp::port::{DatagramPort, DatagramSettings, Outbox, Place, Sent, datagrams};
+use iwarp::Outbox;
+use iwarp::port::{DatagramPort, DatagramSettings, Place, Sent, datagrams};
 use iwarp_roce::wire::{
     Bth, Burst, Deth, Header, Message, Numbering, Path, Position, Psn, SendTail, Transport,
 };

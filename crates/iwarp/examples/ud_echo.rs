@@ -11,7 +11,8 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::net::{IpAddr, SocketAddr};
 
-use iwarp::port::{DatagramPort, DatagramSettings, Outbox, Sent, datagrams};
+use iwarp::Outbox;
+use iwarp::port::{DatagramPort, DatagramSettings, Sent, datagrams};
 use iwarp_roce::wire::{
     Bth, Burst, Deth, Header, ICRC_LEN, MULTICAST_QP, Message, PORT, Packet, Path, Position, Psn,
     SendTail, Transport,

@@ -110,3 +110,5 @@ pub use verbs::{
 pub use wire::iwarp::rendezvous::{Peer, Retry};
 #[doc(hidden)]
 pub use wire::roce::counted::COUNTER_NAMES;
+#[doc(hidden)]
+pub use wire::roce::outbox::Outbox;

@@ -244,9 +244,8 @@ fn blocked() {
 
 /// Packets through datagram ports, as trains and one by one, over UDP and in memory.
 fn packets() {
-    use iwarp::port::{
-        DatagramNetwork, DatagramSettings, MemoryDatagrams, Outbox, Sent, datagrams,
-    };
+    use iwarp::Outbox;
+    use iwarp::port::{DatagramNetwork, DatagramSettings, MemoryDatagrams, Sent, datagrams};
     use iwarp_roce::wire::{Bth, Header, Message, Path, Position, Psn, SendTail, Transport};
     use std::convert::Infallible;
     use std::net::{IpAddr, Ipv4Addr};

@@ -68,7 +68,7 @@ const CRATES: [Crate; 4] = [
         // Movers name their endpoint, which names only the traits by which it calls them.
         linear: Some(("engine", &[])),
         apart: &["wire::iwarp", "wire::roce"],
-        neutral: (&["engine", "verbs", "session"], &["iwarp_proto", "iwarp_roce"]),
+        neutral: (&["port", "engine", "verbs", "session"], &["iwarp_proto", "iwarp_roce"]),
     },
     Crate {
         name: "iwarp-capi",

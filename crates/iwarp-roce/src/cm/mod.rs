@@ -71,5 +71,5 @@ pub use multicast::{Group, JoinError, UDP_QKEY};
 pub use own_kind::{OwnKind, VENDOR_ID};
 pub use reason::RejectReason;
 pub use service::ServiceId;
-pub use settings::{CommIds, Random, Seeded, Settings};
+pub use settings::{Random, Seeded, Settings};
 pub use time::TimeCode;

@@ -6,23 +6,12 @@ use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use iwarp_types::Digest;
+use iwarp_types::{Digest, Numbering, OutboundTrain, Path, Trains};
 
 use super::icrc::{self, Identification};
 use super::opcode::CNP;
 use super::packet::CNP_LEN;
-use super::{BTH_LEN, Bth, Header, ICRC_LEN, Mtu, Path, Pkey, Psn, padding};
-
-/// The identifications that the port gives to IPv4 packets that the kernel cuts from one send
-/// (`UDP_SEGMENT`). Sent from an unconnected socket without fragmentation, the first has 0
-/// (ROCE-026).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Numbering {
-    /// Each next one has one more (ROCE-027).
-    Counted,
-    /// Every packet is sent by itself, so all have 0.
-    Zero,
-}
+use super::{BTH_LEN, Bth, Header, ICRC_LEN, Mtu, Pkey, Psn, padding};
 
 /// Packets that go one way in one send: all as long as the first, but the last, which may be
 /// shorter. They are for one queue pair: a train received in one piece goes to the process of the
@@ -233,6 +222,18 @@ impl Burst {
             }
         }
         Ok(())
+    }
+}
+
+impl Trains for Burst {
+    fn numbering(&self) -> Numbering {
+        self.numbering
+    }
+
+    fn train(&self, index: usize) -> Option<OutboundTrain<'_>> {
+        let Train { path, segment, packets, range, .. } = self.trains.get(index)?;
+        let octets = &self.octets[range.clone()];
+        Some(OutboundTrain { path, segment: *segment, packets: *packets, octets })
     }
 }
 

@@ -12,26 +12,26 @@ mod counters;
 mod extended;
 pub mod grh;
 pub mod icrc;
+mod mtu;
 mod opcode;
 mod packet;
-mod path;
 mod psn;
 mod receive;
 mod source_port;
 
 pub use bth::{BTH_LEN, Bth, GSI_QP, MULTICAST_QP, Pkey};
-pub use burst::{Burst, Numbering, Train};
+pub use burst::{Burst, Train};
 pub use counters::Counters;
 pub use extended::{Aeth, AtomicEth, AtomicKind, Deth, NakCode, Reth, Syndrome};
-pub use iwarp_types::RnrTimer;
+pub use iwarp_types::{Numbering, Path, RnrTimer};
+pub use mtu::Mtu;
 pub use opcode::{Opcode, Operation, Position, Tail, Transport};
 pub use packet::{Header, Malformed, Message, Packet, SendTail, padding};
-pub use path::{Mtu, Path};
 pub use psn::Psn;
 pub use receive::{Received, receive};
 pub use source_port::source_port;
 
 /// UDP port of RoCE v2 (ROCE-001).
-pub const PORT: u16 = 4791;
+pub const PORT: u16 = Path::PORT;
 /// Octets of the invariant CRC behind each packet.
 pub const ICRC_LEN: usize = 4;

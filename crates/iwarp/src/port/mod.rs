@@ -56,7 +56,7 @@ use std::time::Duration;
 pub use clock::{Clock, ManualClock};
 pub use datagram::{
     BothFamilies, DatagramCounters, DatagramNetwork, DatagramPort, DatagramSettings, DatagramShare,
-    Findings, Intake, Outbox, Pace, Packets, Place, Sent, Shared, WholePort,
+    Findings, Intake, Pace, Packets, Place, Sent, Shared, WholePort,
 };
 pub(crate) use described::described;
 pub use descriptors::Descriptors;

@@ -13,8 +13,8 @@ use std::time::Duration;
 use iwarp_os::datagram::{
     Arrival, Binding, DatagramSocket, Glimpse, Outgoing, ReceiveBatch, Refusal, SendBatch,
 };
-use iwarp_roce::wire::{Burst, Numbering, Path};
 use iwarp_types::AddressVector;
+use iwarp_types::{Numbering, Path, Trains};
 
 use super::share::{Member, ROCE_PORT, ShareError};
 use super::{
@@ -141,25 +141,29 @@ struct Piece<'a> {
     end: Place,
 }
 
-/// The packets of a burst from `place` to the train with the number `end`: the rest of each train in one message where it is `whole`,
-/// else each packet in one.
-fn pieces(burst: &Burst, place: Place, end: usize, whole: bool) -> impl Iterator<Item = Piece<'_>> {
-    burst.trains().enumerate().take(end).skip(place.trains).flat_map(
-        move |(index, (train, octets))| {
-            let before = if index == place.trains { place.packets } else { 0 };
-            let rest = octets.get(before * train.segment..).unwrap_or_default();
-            let each = if whole { train.packets - before } else { 1 };
-            rest.chunks((each * train.segment).max(1)).enumerate().map(move |(nth, octets)| {
-                let packets = before + (nth + 1) * each;
-                let end = if packets < train.packets {
-                    Place { trains: index, packets }
-                } else {
-                    Place { trains: index + 1, packets: 0 }
-                };
-                Piece { path: &train.path, octets, segment: train.segment, packets: each, end }
-            })
-        },
-    )
+/// The packets of a burst from `place` to the train with the number `end`: the rest of each train in
+/// one message where it is `whole`, else each packet in one.
+fn pieces(
+    burst: &dyn Trains,
+    place: Place,
+    end: usize,
+    whole: bool,
+) -> impl Iterator<Item = Piece<'_>> {
+    let trains = (place.trains..end).map_while(|index| Some((index, burst.train(index)?)));
+    trains.flat_map(move |(index, train)| {
+        let before = if index == place.trains { place.packets } else { 0 };
+        let rest = train.octets.get(before * train.segment..).unwrap_or_default();
+        let each = if whole { train.packets - before } else { 1 };
+        rest.chunks((each * train.segment).max(1)).enumerate().map(move |(nth, octets)| {
+            let packets = before + (nth + 1) * each;
+            let end = if packets < train.packets {
+                Place { trains: index, packets }
+            } else {
+                Place { trains: index + 1, packets: 0 }
+            };
+            Piece { path: train.path, octets, segment: train.segment, packets: each, end }
+        })
+    })
 }
 
 impl UdpPort {
@@ -331,7 +335,7 @@ impl DatagramPort for UdpPort {
         if self.segments.load(Ordering::Relaxed) { Numbering::Counted } else { Numbering::Zero }
     }
 
-    fn send_until(&self, burst: &Burst, place: &mut Place, end: usize) -> io::Result<Sent> {
+    fn send_until(&self, burst: &dyn Trains, place: &mut Place, end: usize) -> io::Result<Sent> {
         let batch = &mut *lock(&self.sending);
         loop {
             // Only IPv4's packets have identifications.
@@ -343,7 +347,7 @@ impl DatagramPort for UdpPort {
                 _ => Way::Single,
             };
             if way == Way::Firsts && place.packets > 0 {
-                let train = burst.trains().nth(place.trains).map_or(0, |(train, _)| train.packets);
+                let train = burst.train(place.trains).map_or(0, |train| train.packets);
                 count(&self.counts.lost, train.saturating_sub(place.packets));
                 *place = Place { trains: place.trains + 1, packets: 0 };
                 continue;
@@ -535,7 +539,7 @@ mod tests {
     use std::convert::Infallible;
     use std::net::{Ipv4Addr, Ipv6Addr};
 
-    use iwarp_roce::wire::{Bth, Header, Message, Position, Psn, SendTail, Transport};
+    use iwarp_roce::wire::{Bth, Burst, Header, Message, Position, Psn, SendTail, Transport};
     use iwarp_types::Digest;
 
     use super::*;

@@ -5,7 +5,8 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use iwarp::port::{DatagramFaults, DatagramPort, DatagramSettings, Outbox};
+use iwarp::Outbox;
+use iwarp::port::{DatagramFaults, DatagramPort, DatagramSettings};
 use iwarp::{AsyncEvent, Options, Peer, QpState, WcStatus, Wire};
 use iwarp_roce::probe::is_question;
 use iwarp_roce::wire::{

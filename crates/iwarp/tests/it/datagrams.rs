@@ -9,8 +9,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use iwarp::Outbox;
 use iwarp::port::{
-    DatagramFaults, DatagramPort, DatagramSettings, MemoryDatagrams, Outbox, Place, Sent, datagrams,
+    DatagramFaults, DatagramPort, DatagramSettings, MemoryDatagrams, Place, Sent, datagrams,
 };
 use iwarp_roce::wire::{
     Bth, Burst, Deth, Header, ICRC_LEN, Message, Numbering, Packet, Path, Position, Psn, SendTail,

@@ -14,7 +14,8 @@ use iwarp::port::{
     DatagramCounters, DatagramNetwork, DatagramPort, DatagramSettings, Descriptors, Findings,
     Intake, ManualClock, Packets, Place, Readiness, Sent, Waker,
 };
-use iwarp_roce::wire::{Burst, Numbering};
+use iwarp_roce::wire::Numbering;
+use iwarp_types::Trains;
 
 use crate::common::scene::Scene;
 use crate::common::until;
@@ -154,7 +155,7 @@ impl DatagramPort for SlowPort {
         self.inner.numbering()
     }
 
-    fn send_until(&self, burst: &Burst, place: &mut Place, end: usize) -> io::Result<Sent> {
+    fn send_until(&self, burst: &dyn Trains, place: &mut Place, end: usize) -> io::Result<Sent> {
         let HeldUp { clock, micros } = &self.thread;
         clock.advance(Duration::from_micros(micros.load(Ordering::Relaxed)));
         self.inner.send_until(burst, place, end)

@@ -7,11 +7,11 @@ use std::time::Duration;
 use iwarp_roce::Attributes;
 use iwarp_roce::cm::message::{Message, Rejected, Req, TooLong, TransportType, limits};
 use iwarp_roce::cm::{
-    Accept, CallError, CommIds, Connect, EventKind, Mad, Manager, OwnKind, Parameters,
-    RejectReason, Settings, TimeCode, Unreachable, VENDOR_ID,
+    Accept, CallError, Connect, EventKind, Mad, Manager, OwnKind, Parameters, RejectReason,
+    Settings, TimeCode, Unreachable, VENDOR_ID,
 };
 use iwarp_roce::wire::{Mtu, Path, Pkey, Transport};
-use iwarp_types::{Access, AddressVector, QpId};
+use iwarp_types::{Access, AddressVector, CommIds, QpId};
 
 use crate::cm::scene::*;
 

@@ -5,7 +5,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use iwarp_roce::wire::{Burst, Numbering, Path};
+use iwarp_types::{Numbering, Path, Trains};
 
 use super::{DatagramCounters, DatagramPort, Findings, Intake, Packets, Place, Sent};
 use crate::port::{Descriptors, Readiness, Waker};
@@ -46,12 +46,12 @@ impl DatagramPort for BothFamilies {
         self.v4.numbering()
     }
 
-    fn send_until(&self, burst: &Burst, place: &mut Place, end: usize) -> io::Result<Sent> {
+    fn send_until(&self, burst: &dyn Trains, place: &mut Place, end: usize) -> io::Result<Sent> {
         loop {
-            let mut rest = burst.trains().take(end).skip(place.trains).map(|(train, _)| train);
+            let mut rest = (place.trains..end).map_while(|index| Some(burst.train(index)?.path));
             let Some(first) = rest.next() else { return Ok(Sent::All) };
-            let of_v4 = is_v4(&first.path);
-            let alike = 1 + rest.take_while(|train| is_v4(&train.path) == of_v4).count();
+            let of_v4 = is_v4(first);
+            let alike = 1 + rest.take_while(|path| is_v4(path) == of_v4).count();
             let port = if of_v4 { &self.v4 } else { &self.v6 };
             let sent = port.send_until(burst, place, place.trains + alike)?;
             if sent != Sent::All {

@@ -2,20 +2,18 @@
 
 //! Ports that carry packets: of many queue pairs, to and from many peers.
 //!
-//! A [`DatagramPort`] takes the trains of a [`Burst`] and hands out what has come packet by packet.
+//! A [`DatagramPort`] takes [`Trains`] and hands out what has come packet by packet.
 //! It may lose packets, and hand them out twice, late and in another order. It does not look into
 //! them: others find out whether an ICRC holds.
 //!
 //! ```text
 //!   both     one port of two, for IPv4 and IPv6
-//!   outbox   a burst on its way to a port that may be full
 //!   pace     how fast packets go to a peer whose buffer is small
 //!   share    a process's share of the port that RoCE v2 has
 //!   whole    that of a process with a host for itself
 //! ```
 
 mod both;
-mod outbox;
 mod pace;
 mod share;
 mod whole;
@@ -25,12 +23,11 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use iwarp_roce::wire::{Burst, Numbering, PORT, Path};
+use iwarp_types::{Numbering, Path, Trains};
 
 use super::{Descriptors, Readiness, Waker};
 
 pub use both::BothFamilies;
-pub use outbox::Outbox;
 pub use pace::Pace;
 pub use share::{DatagramShare, Shared};
 pub use whole::WholePort;
@@ -141,14 +138,14 @@ pub trait DatagramPort: Send + Sync + Debug {
     /// # Errors
     ///
     /// If the port is gone. Failures on the way are loss.
-    fn send_until(&self, burst: &Burst, place: &mut Place, end: usize) -> io::Result<Sent>;
+    fn send_until(&self, burst: &dyn Trains, place: &mut Place, end: usize) -> io::Result<Sent>;
 
     /// Takes all trains of `burst` from `place` on.
     ///
     /// # Errors
     ///
     /// As [`Self::send_until`].
-    fn send(&self, burst: &Burst, place: &mut Place) -> io::Result<Sent> {
+    fn send(&self, burst: &dyn Trains, place: &mut Place) -> io::Result<Sent> {
         self.send_until(burst, place, usize::MAX)
     }
 
@@ -249,7 +246,7 @@ pub trait DatagramNetwork: Send + Sync + Debug {
     ///
     /// As [`Self::open`]; their text is for the user.
     fn share(&self, settings: &DatagramSettings) -> io::Result<Shared> {
-        let open = |ip: IpAddr| self.open((ip, PORT).into(), settings);
+        let open = |ip: IpAddr| self.open((ip, Path::PORT).into(), settings);
         let port = match [open(Ipv4Addr::UNSPECIFIED.into()), open(Ipv6Addr::UNSPECIFIED.into())] {
             [Ok(v4), Ok(v6)] => Box::new(BothFamilies::new(v4, v6)),
             [Ok(port), Err(_)] | [Err(_), Ok(port)] => port,

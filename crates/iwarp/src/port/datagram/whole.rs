@@ -7,7 +7,7 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use iwarp_roce::cm::CommIds;
+use iwarp_types::CommIds;
 
 use super::DatagramShare;
 use crate::port::Descriptors;

@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use iwarp_roce::wire::{Burst, Numbering, Path};
+use iwarp_types::{Numbering, OutboundTrain, Path, Trains};
 
 use crate::port::faults::Draws;
 use crate::port::{
@@ -281,14 +281,15 @@ impl DatagramPort for MemoryPort {
         Numbering::Counted
     }
 
-    fn send_until(&self, burst: &Burst, place: &mut Place, end: usize) -> io::Result<Sent> {
+    fn send_until(&self, burst: &dyn Trains, place: &mut Place, end: usize) -> io::Result<Sent> {
         let mut fabric = lock(&self.network.0);
         let mut woken = std::mem::take(&mut fabric.woken);
         let mut sent = Sent::All;
-        'trains: while let Some((train, octets)) = burst.trains().take(end).nth(place.trains) {
+        'trains: while let Some(train) = burst.train(place.trains).filter(|_| place.trains < end) {
+            let OutboundTrain { octets, .. } = train;
             let headers = if train.path.address.destination.is_ipv4() { 28 } else { 48 };
             if headers + train.segment > fabric.faults.mtu {
-                sent = Sent::TooLong(train.path);
+                sent = Sent::TooLong(*train.path);
                 let lost = (train.packets - place.packets) as u64;
                 self.counts.too_long.fetch_add(lost, Ordering::Relaxed);
                 *place = Place { trains: place.trains + 1, packets: 0 };
@@ -300,7 +301,7 @@ impl DatagramPort for MemoryPort {
                     sent = Sent::Full;
                     break 'trains;
                 }
-                fabric.carry(&train.path, packet, &mut woken);
+                fabric.carry(train.path, packet, &mut woken);
                 self.counts.sent.fetch_add(1, Ordering::Relaxed);
                 place.packets += 1;
             }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use iwarp_os::owner::{Owner, udp_owners};
 use iwarp_os::unix::SeqSocket;
 use iwarp_os::{Epoll, Events, FdPlace, Interest, ProcessOwned, clock};
-use iwarp_roce::cm::CommIds;
+use iwarp_types::CommIds;
 
 use super::broker::{self, Broker, INBOX, Listening};
 use super::error::ShareError;

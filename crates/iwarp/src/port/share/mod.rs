@@ -53,4 +53,4 @@ pub use protocol::Mad;
 pub use route::PACKET;
 
 /// The UDP port of RoCE v2.
-pub const ROCE_PORT: u16 = 4791;
+pub const ROCE_PORT: u16 = iwarp_types::Path::PORT;

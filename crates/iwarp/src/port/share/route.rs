@@ -8,7 +8,7 @@
 //! its ICRC, and judges it.
 
 use iwarp_os::slots::Layout;
-use iwarp_roce::cm::CommIds;
+use iwarp_types::CommIds;
 
 /// Bytes of a packet with a MAD: BTH 12, DETH 8, MAD 256, ICRC 4.
 pub const PACKET: usize = 280;

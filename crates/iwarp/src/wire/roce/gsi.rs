@@ -18,9 +18,10 @@ use std::time::Duration;
 
 use iwarp_mem::OutOfMemory;
 use iwarp_os::{Interest, Ready};
-use iwarp_roce::cm::{CommIds, MAD_LEN, gsi_header, gsi_payload};
+use iwarp_roce::cm::{MAD_LEN, gsi_header, gsi_payload};
 use iwarp_roce::wire::icrc::IdMemory;
 use iwarp_roce::wire::{Burst, Counters, PORT, Packet, Path, Psn, Received, receive};
+use iwarp_types::CommIds;
 use iwarp_types::{AddressVector, Digest, Time};
 
 use crate::engine::clock::now;

@@ -4,6 +4,7 @@
 //!
 //! ```text
 //!   mux          the datagram port of a device: receives and sends for all of its queue pairs
+//!   outbox       a burst on its way to a port that may be full
 //!   packets      the core of a queue pair behind its lock: packets come and go
 //!   attributes   what a program sets on a queue pair over packets
 //!   prospect     a queue pair that may come to speak RoCE v2
@@ -21,5 +22,6 @@ pub(crate) mod gsi;
 pub(crate) mod management;
 pub(crate) mod manager;
 pub(crate) mod mux;
+pub(crate) mod outbox;
 mod packets;
 pub(crate) mod prospect;

@@ -21,8 +21,9 @@ use crate::engine::endpoint::Endpoint;
 use crate::engine::options::Wire;
 use crate::engine::sync::{Mutex, Ordering};
 use crate::engine::worker::{Deadline, Timed};
-use crate::port::{DatagramCounters, DatagramPort, Outbox, Pace, Sent};
+use crate::port::{DatagramCounters, DatagramPort, Pace, Sent};
 use crate::report;
+use crate::wire::roce::outbox::Outbox;
 use crate::wire::roce::packets::{fill, sent_late, wants_packets};
 
 /// Bytes that are built in one go.

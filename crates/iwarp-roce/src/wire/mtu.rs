@@ -1,35 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The way of a packet, by its IP and UDP headers.
-
-use iwarp_types::AddressVector;
-
-use super::PORT;
-
-/// The facts about a packet's way in its IP and UDP headers.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Path {
-    /// Source, destination and the like, by IP.
-    pub address: AddressVector,
-    /// The UDP port that it leaves from; any (ROCE-141).
-    pub source_port: u16,
-    /// The UDP port that it goes to: [`PORT`] (ROCE-001), except between ends of our own kind.
-    pub destination_port: u16,
-}
-
-impl Path {
-    /// The way to the well-known port.
-    pub const fn new(address: AddressVector, source_port: u16) -> Self {
-        Self { address, source_port, destination_port: PORT }
-    }
-
-    /// True if the network has marked a packet that came this way: it met congestion (CE, RFC 3168
-    /// §5).
-    #[inline]
-    pub const fn is_marked(&self) -> bool {
-        self.address.traffic_class & 0b11 == 0b11
-    }
-}
+//! The largest packets of a path.
 
 /// Path MTU: the most octets of payload in one packet (ROCE-035).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]

@@ -7,7 +7,7 @@ use std::io;
 use iwarp_mem::OutOfMemory;
 use iwarp_roce::wire::Burst;
 
-use super::{DatagramPort, Place, Sent};
+use crate::port::{DatagramPort, Place, Sent};
 
 /// Packets that a port has not taken yet: kept in order, and no more of them than one burst has.
 #[derive(Debug)]
