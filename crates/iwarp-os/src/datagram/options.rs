@@ -152,13 +152,15 @@ impl DatagramSocket {
     }
 
     /// Asks for buffers of so many bytes and returns the sizes granted: administrators set the most
-    /// (`net.core.rmem_max`, `wmem_max`), and the system doubles the request.
+    /// (`net.core.rmem_max`, `wmem_max`), and the system doubles the request. A process that may
+    /// change the limit (CAP_NET_ADMIN) has a receive buffer beyond it.
     ///
     /// # Errors
     ///
     /// From the system.
     pub fn set_buffers(&self, octets: usize) -> io::Result<Buffers> {
-        option::set_socket_recv_buffer_size(self, octets)?;
+        let forced = option::set_socket_recv_buffer_size_force(self, octets);
+        forced.or_else(|_| option::set_socket_recv_buffer_size(self, octets))?;
         option::set_socket_send_buffer_size(self, octets)?;
         self.buffers()
     }
