@@ -24,6 +24,17 @@ const SET_UP: f64 = 10.0;
 /// Runs of each kind in `cargo xtask test`.
 const FEW: u32 = 50;
 
+/// thousand.sh where users may not make namespaces: it says so at once, and does the rest if told.
+const REFUSED: &str = "\
+mkdir refusing
+printf '#!/bin/sh\\nexit 1\\n' > refusing/unshare
+chmod +x refusing/unshare
+export PATH=\"$PWD/refusing:$PATH\" RUNS=1
+if said=$(./thousand.sh 2>&1); then exit 1; fi
+[ \"$said\" = 'thousand.sh: users may not make namespaces here; PLACES=host does without' ]
+PLACES=host ./thousand.sh
+";
+
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Runs of each kind, in one network namespace and in one for each
@@ -72,6 +83,8 @@ fn follow(args: &Args) -> Result<String> {
     let thousand = format!("{first}\nexec ./thousand.sh \"$PWD/programs/ibverbs-tests\"\n");
     let variables = format!("export RUNS={} JOBS={}\n", args.runs, args.jobs);
     place.run("runs", &(variables + &thousand)).context("docs/ci/thousand.sh")?;
+    let refused = format!("{first}{REFUSED}");
+    place.run("refused", &refused).context("docs/ci/thousand.sh without namespaces")?;
     Ok(format!(
         "set-up in {set_up:.1} s, {} shell blocks in {page:.0} s, {others} of other pages in \
          {other_pages:.0} s, {} runs without a failure in {:.0} s",
