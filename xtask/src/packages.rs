@@ -231,7 +231,11 @@ pub(crate) fn ensure_tools<'a>(tools: impl Iterator<Item = &'a Tool> + Clone) ->
     packages.dedup();
     let list = packages.join(" ");
     if !geteuid().is_root() || !shell::exists("apt-get") {
-        bail!("missing programs; as root: apt-get install --no-install-recommends {list}");
+        let programs: Vec<&str> = wanted.iter().map(|tool| tool.program).collect();
+        bail!(
+            "missing: {}; as root: apt-get install --no-install-recommends {list}",
+            programs.join(", ")
+        );
     }
     println!("installing {list}");
     let apt = |args: &[&str]| {

@@ -2,7 +2,7 @@
 
 //! The kinds of files that `cargo xtask dist` makes, and the programs that each needs.
 
-use anyhow::{Context, Result};
+use anyhow::{Result, anyhow};
 
 use super::standalone;
 use crate::packages::{self, Tool};
@@ -43,10 +43,21 @@ const FOR: &[(&str, &[Product], bool)] = &[
 /// When something is missing that cannot be installed here; the text names packages and options.
 pub(super) fn ensure_tools(products: &[Product], tried: bool) -> Result<()> {
     let needs = |tool: &&Tool| is_needed(tool.program, products, tried);
-    packages::ensure_tools(packages::TOOLS.iter().filter(needs)).context(
-        "cargo xtask dist: --only tarball needs fewer programs, and --untried none for a trial",
-    )?;
+    let found = packages::ensure_tools(packages::TOOLS.iter().filter(needs));
+    found.map_err(|error| anyhow!("{error:#}{}", fewer(products, tried)))?;
     if products.contains(&Product::Static) { standalone::ensure_target() } else { Ok(()) }
+}
+
+/// The options by which a build of `products` needs fewer programs, for the end of a message.
+fn fewer(products: &[Product], tried: bool) -> String {
+    let others = products.iter().any(|product| *product != Product::Tarball);
+    let options = [(others, "--only tarball"), (tried, "--untried")];
+    let options: Vec<&str> =
+        options.into_iter().filter_map(|(helps, option)| helps.then_some(option)).collect();
+    match options.is_empty() {
+        true => String::new(),
+        false => format!("\ncargo xtask dist {} needs fewer programs", options.join(" ")),
+    }
 }
 
 fn is_needed(program: &str, products: &[Product], tried: bool) -> bool {
@@ -69,6 +80,15 @@ mod tests {
         assert!(!needed("ibv_devices") && !needed("rpm") && !needed("dpkg-deb"));
         assert!(is_needed("rpm2cpio", Product::ALL, true));
         assert!(!is_needed("rpm2cpio", Product::ALL, false));
+    }
+
+    #[test]
+    fn a_message_names_the_options_that_help() {
+        let all = fewer(Product::ALL, true);
+        assert_eq!(all, "\ncargo xtask dist --only tarball --untried needs fewer programs");
+        assert!(!fewer(&[Product::Tarball], true).contains("--only"));
+        assert!(!fewer(Product::ALL, false).contains("--untried"));
+        assert_eq!(fewer(&[Product::Tarball], false), "");
     }
 
     /// Each program is one that a Debian package is known for.
