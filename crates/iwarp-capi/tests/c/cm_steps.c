@@ -381,7 +381,7 @@ static void told(void)
 		make_client(client_channel, ntohs(rdma_get_src_port(listener)));
 	struct rdma_conn_param param = params(NULL);
 	struct rdma_cm_event *event;
-	bool packets = wire && !strcmp(wire, "roce");
+	int packets = wire && !strcmp(wire, "roce");
 	int expected = 0, retries = 0;
 
 	if (personality && !strcmp(personality, "roce")) {
@@ -536,6 +536,6 @@ MAIN({ "synchronous", synchronous }, { "external", external },
      { "private-data-only", private_data_only }, { "options", options },
      { "ack-timeout", ack_timeout }, { "terms", terms },
      { "unready", unready }, { "unsaid", unsaid }, { "told", told }, { "retried", retried },
-	{ "addresses", addresses },
+     { "addresses", addresses },
      { "unsupported", unsupported },
      { "devices", devices }, { "bound-source", bound_source })
