@@ -29,6 +29,11 @@
 //! has a peer that runs or may run this library, was asked for its farewell and sent none: it has
 //! crashed, and everything is flushed at once.
 //!
+//! Without the connection manager, an end takes the connection before it knows that the peer does. A
+//! peer whose program leaves RTR or RTS at that moment sends it away, by a FIN or a reset, and never
+//! says a word. Work requests outlive that too: over InfiniBand packets would find no queue pair.
+//! An end that has the connection and leaves before it has heard the peer says its farewell in any case.
+//!
 //! Any other peer cannot say a farewell, and Linux siw forgets the Reads that it has not answered when
 //! its program closes. Where work requests outlive such a peer, the Sends and Writes that its TCP has
 //! acknowledged therefore succeed: over InfiniBand its card would have acknowledged them. An
@@ -58,7 +63,9 @@ impl Qp {
         self.state = QpState::Err;
         if self.stream == Stream::Operating {
             self.stream = Stream::Closing;
-            if self.peer.has(Capabilities::FAREWELL) {
+            // A peer that has not asked takes it for a Write of no octets.
+            let may_ask = self.in_place && self.peer == PeerKind::Unknown;
+            if may_ask || self.peer.has(Capabilities::FAREWELL) {
                 self.outbound.say_farewell(self.inbound.received());
             }
             if !self.irq.keep_empty(self.inbound.late_delivered()) {
@@ -75,6 +82,13 @@ impl Qp {
 
     /// The stream broke: nothing can be sent or will arrive.
     pub fn lost(&mut self) {
+        match self.stream {
+            Stream::Operating if self.is_sent_away() => self.outlive_peer(),
+            _ => self.end_broken(),
+        }
+    }
+
+    fn end_broken(&mut self) {
         if matches!(self.stream, Stream::Operating | Stream::Closing | Stream::Terminating) {
             if self.stream == Stream::Operating {
                 self.events.push_back(Event::Lost);
@@ -89,7 +103,7 @@ impl Qp {
         if matches!(self.stream, Stream::Operating | Stream::Closing) {
             self.retries_exceeded();
         }
-        self.lost();
+        self.end_broken();
     }
 
     pub(super) fn retries_exceeded(&mut self) {
@@ -147,10 +161,7 @@ impl Qp {
                 self.fail(Fault::Mpa(crate::mpa::error::MpaError::Closed));
             }
             Stream::Operating if outlives => {
-                self.events.push_back(Event::Disconnected);
-                self.stream = Stream::Outlived;
-                self.outbound.stop();
-                self.irq.clear();
+                self.outlive_peer();
                 self.credit_farewell();
                 self.credit_transport(acknowledged);
             }
@@ -163,9 +174,22 @@ impl Qp {
         }
     }
 
+    /// The stream is over, and work requests wait for a while.
+    fn outlive_peer(&mut self) {
+        self.events.push_back(Event::Disconnected);
+        self.stream = Stream::Outlived;
+        self.outbound.stop();
+        self.irq.clear();
+    }
+
     /// True if work requests outlive a stream that the peer closes now.
     fn outlives_close(&self) -> bool {
-        self.outlive.is_some() && !self.is_broken_off()
+        self.is_sent_away() || (self.outlive.is_some() && !self.is_broken_off())
+    }
+
+    /// True if a peer that ends the stream now has never taken it.
+    fn is_sent_away(&self) -> bool {
+        self.in_place && self.outlive.is_some() && self.peer == PeerKind::Unknown
     }
 
     /// True if what the transport has acknowledged counts as received if the peer closes now. One

@@ -193,6 +193,8 @@ pub struct Qp {
     silence: Option<Time>,
     /// The number of messages that the peer has received, as it said when it left.
     peer_received: Option<u64>,
+    /// The program itself takes it through its states.
+    in_place: bool,
     /// For how long work requests outlive the stream, and until when, once that is known.
     outlive: Option<Duration>,
     outlived_until: Option<Time>,
@@ -229,6 +231,7 @@ impl Qp {
             deadline: None,
             silence: None,
             peer_received: None,
+            in_place: false,
             outlive: None,
             outlived_until: None,
             remote_access: None,
@@ -343,6 +346,7 @@ impl Qp {
     pub fn establish_in_place(&mut self, terms: &Negotiated, now: Time) {
         let before = self.state;
         self.establish(terms, now);
+        self.in_place = true;
         self.outlive = self.config.outlive_in_place;
         if self.state == QpState::Rts {
             self.state = before;

@@ -283,6 +283,75 @@ fn the_transport_is_not_asked_about_one_of_our_kind_nor_where_a_stranger_breaks_
     assert!(!asks(&mut of_a_stranger(brief), &[]));
 }
 
+/// An end that its program connects, and whose peer has not spoken yet.
+fn in_place(extensions: Extensions) -> End {
+    let config = Config { extensions, outlive_in_place: Some(SECOND), ..outliving() };
+    let mut qp = Qp::new(config);
+    for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
+        qp.modify(state).unwrap();
+    }
+    let terms = terms(Role::Initiator);
+    qp.establish_in_place(&terms, Time::default());
+    End::around(qp, &terms)
+}
+
+/// The peer may have asked for it in the frame that is still under way.
+#[test]
+fn an_end_that_leaves_before_it_has_heard_the_peer_says_its_farewell() {
+    let mut leaving = in_place(Extensions::Ask);
+    let mut said = leaving.take_all();
+    leaving.qp.borrow_mut().modify(QpState::Err).unwrap();
+    said.extend(leaving.take_all());
+    let mut staying = in_place(Extensions::Ask);
+    staying.post(1, read_op(0), &[local(0, 8)]);
+    staying.arrive(&said);
+    staying.eof();
+    assert!(staying.qp.borrow().is_outlived());
+    assert_eq!(staying.state(), QpState::Rts);
+}
+
+/// A peer whose program leaves RTR before it has taken the connection sends it away, by a FIN or a
+/// reset. It is not there, as over InfiniBand.
+#[test]
+fn work_requests_outlive_a_peer_that_never_took_the_connection() {
+    let by_reset = |end: &mut End| end.qp.borrow_mut().lost();
+    let by_fin = |end: &mut End| end.eof();
+    let by_silence = |end: &mut End| end.qp.borrow_mut().timed_out();
+    for leave in [by_reset, by_fin] {
+        for posts_late in [false, true] {
+            let mut end = in_place(Extensions::Ask);
+            if !posts_late {
+                end.post(1, read_op(0), &[local(0, 8)]);
+                end.take_all();
+            }
+            leave(&mut end);
+            assert_eq!(end.events(), [Event::Disconnected]);
+            assert_eq!((end.state(), end.disposition()), (QpState::Rts, Disposition::Finish));
+            if posts_late {
+                end.post(1, read_op(0), &[local(0, 8)]);
+            }
+            end.post(2, SEND, &[]);
+            tell(&end, at(0));
+            assert_eq!(end.events(), []);
+            tell(&end, at(1000));
+            let both = [(1, WcStatus::RetryExceeded, WcOp::Read), flushed(2, WcOp::Send)];
+            assert_eq!(outcomes(&end.completions()), both);
+            assert_eq!(end.state(), QpState::Err);
+        }
+    }
+    // One that does not answer has been waited for already, and one that has spoken has crashed.
+    let mut end = in_place(Extensions::Ask);
+    end.post(1, read_op(0), &[local(0, 8)]);
+    end.post(2, SEND, &[]);
+    by_silence(&mut end);
+    let both = [(1, WcStatus::RetryExceeded, WcOp::Read), flushed(2, WcOp::Send)];
+    assert_eq!(outcomes(&end.completions()), both);
+    let mut end = in_place(Extensions::Assume);
+    end.post(1, read_op(0), &[local(0, 8)]);
+    by_reset(&mut end);
+    assert_eq!(outcomes(&end.completions()), [flushed(1, WcOp::Read)]);
+}
+
 #[test]
 fn work_requests_that_nobody_ends_fail_when_the_time_is_over() {
     let mut raw = known(outliving());
