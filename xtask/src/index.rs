@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The indexes of tests: the head of a binary of tests names each of its files, and says in one line
-//! what it proves.
+//! The indexes of tests: the head of a binary of tests names each of its files, and says in one
+//! line what it proves.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,8 +10,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::shell;
 
-/// A head with an index, and the folders whose files it names: those of the first without their
-/// ending.
+/// A head with an index, and the folders whose files it names: Rust files without `.rs`.
 const INDEXES: [(&str, &[&str]); 2] = [
     ("crates/iwarp/tests/it/main.rs", &["crates/iwarp/tests/it"]),
     (

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `iwarp perf`: measures speed, beside raw TCP in one run. The command line is [`Args`], and [`run`]
-//! does what it asks for. Programs have no use for this crate.
+//! `iwarp perf`: measures speed, beside raw TCP in one run. The command line is [`Args`], and
+//! [`run`] does what it asks for. Programs have no use for this crate.
 //!
 //! ```text
 //!   args     the command line             plan     the cases: what is compared with what

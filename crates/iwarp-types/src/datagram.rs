@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Packets as a datagram port takes them and hands them out: their ways, and the trains that go out.
+//! Packets as a datagram port takes them and hands them out: their ways, and the trains that go
+//! out.
 
 use crate::AddressVector;
 
@@ -11,7 +12,8 @@ pub struct Path {
     pub address: AddressVector,
     /// The UDP port that it leaves from; any (ROCE-141).
     pub source_port: u16,
-    /// The UDP port that it goes to: [`Self::PORT`] (ROCE-001), except between ends of our own kind.
+    /// The UDP port that it goes to: [`Self::PORT`] (ROCE-001), except between ends of our own
+    /// kind.
     pub destination_port: u16,
 }
 
@@ -43,7 +45,8 @@ pub enum Numbering {
     Zero,
 }
 
-/// Packets that go one way in one send: all as long as the first, but the last, which may be shorter.
+/// Packets that go one way in one send: all as long as the first, but the last, which may be
+/// shorter.
 #[derive(Clone, Copy, Debug)]
 pub struct OutboundTrain<'a> {
     /// Their way.

@@ -4,7 +4,8 @@
 
 use core::time::Duration;
 
-/// Time to wait after an RNR NAK (`min_rnr_timer`), as one of 32 codes (IBA vol. 1, table 45; ROCE-060).
+/// Time to wait after an RNR NAK (`min_rnr_timer`), as one of 32 codes (IBA vol. 1, table 45;
+/// ROCE-060).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct RnrTimer(u8);
 

@@ -23,7 +23,7 @@ use graph::Graph;
 ///
 /// Files of one layer may name each other in a circle. Where it was worth undoing that, `linear` is
 /// the layer, and what follows are the only ones in it that may still. Those of `apart` do not name
-/// each other at all. Modules of `neutral` name none of the crates beside them.
+/// each other at all. The first list of `neutral` has modules that name no crate of the second.
 struct Crate {
     name: &'static str,
     layers: &'static [&'static [&'static str]],

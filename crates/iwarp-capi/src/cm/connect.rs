@@ -114,16 +114,17 @@ impl CmId {
     }
 }
 
-/// An `rnr_retry_count` that sets no limit, and the largest `retry_count`: librdmacm's defaults.
-pub(super) const WITHOUT_END: u8 = 7;
+/// The largest `retry_count`, and an `rnr_retry_count` that sets no limit: librdmacm's defaults.
+pub(super) const MOST_RETRIES: u8 = 7;
 
-/// A count of retries. Programs that clear the structure and set nothing say 0 without knowing: their
-/// receives and answers come in time on cards, and here, where a thread may wait for a CPU, later.
+/// A count of retries. Programs that clear the structure and set nothing say 0 without knowing:
+/// their receives and answers come in time on cards, and here, where a thread may wait for a CPU,
+/// later.
 fn retries(said: Option<u8>) -> u8 {
     match said {
         Some(0) if device::is_strict() => 0,
-        None | Some(0) => WITHOUT_END,
-        Some(count) => count.min(WITHOUT_END),
+        None | Some(0) => MOST_RETRIES,
+        Some(count) => count.min(MOST_RETRIES),
     }
 }
 

@@ -133,7 +133,7 @@ fn request(
                     told.responder_resources = ord.map_or(served, depth);
                     told.initiator_depth = ird.map_or(outstanding, depth);
                     // Programs hand it to rdma_accept. An RNIC has none.
-                    let unsaid = if device::is_infiniband() { connect::WITHOUT_END } else { 0 };
+                    let unsaid = if device::is_infiniband() { connect::MOST_RETRIES } else { 0 };
                     told.rnr_retry_count = rnr_retry.unwrap_or(unsaid);
                     told.retry_count = retry_count.unwrap_or(unsaid);
                 }

@@ -29,10 +29,11 @@
 //! has a peer that runs or may run this library, was asked for its farewell and sent none: it has
 //! crashed, and everything is flushed at once.
 //!
-//! Without the connection manager, an end takes the connection before it knows that the peer does. A
-//! peer whose program leaves RTR or RTS at that moment sends it away, by a FIN or a reset, and never
-//! says a word. Work requests outlive that too: over InfiniBand packets would find no queue pair.
-//! An end that has the connection and leaves before it has heard the peer says its farewell in any case.
+//! Without the connection manager, an end takes the connection before it knows that the peer does.
+//! A peer whose program leaves RTR or RTS at that moment sends it away, by a FIN or a reset, and
+//! never says a word. Work requests outlive that too: over InfiniBand packets would find no queue
+//! pair. An end that has the connection and leaves before it has heard the peer says its farewell
+//! in any case.
 //!
 //! Any other peer cannot say a farewell, and Linux siw forgets the Reads that it has not answered when
 //! its program closes. Where work requests outlive such a peer, the Sends and Writes that its TCP has

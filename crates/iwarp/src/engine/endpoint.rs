@@ -13,13 +13,12 @@
 //! - `engine`, `who`, `depth`, `send_cq`, `recv_cq`, `send_owner`, `recv_owner`, `srq`, `parks`,
 //!   `qp_type`, `events`, `number`, `packets`: the thread that creates the queue pair, before it is
 //!   shared.
-//! - `core` (the core, its choice of wires, slots, link, mux, habits of the program, timeout, number of
-//!   the connection):
-//!   caller threads that post, poll or change the state, and the worker, under its lock. Of these,
-//!   `program` (who is told of the connection, whether the handle is gone, whether the process exits,
-//!   receives held back) also belongs to the thread that attaches a stream, the one that drops the
-//!   handle, the exit handler, and threads that complete requests. `timer` belongs to the thread that
-//!   sets an earlier one, and to the worker when it fires.
+//! - `core` (the core, its choice of wires, slots, link, mux, habits of the program, timeout,
+//!   number of the connection): caller threads that post, poll or change the state, and the worker,
+//!   under its lock. Of these, `program` (who is told of the connection, whether the handle is
+//!   gone, whether the process exits, receives held back) also belongs to the thread that attaches
+//!   a stream, the one that drops the handle, the exit handler, and threads that complete requests.
+//!   `timer` belongs to the thread that sets an earlier one, and to the worker when it fires.
 //! - `borrowed`: the receiver adds; a completion, a reset and the last drop subtract. Guard: `core`, or
 //!   the last reference.
 //! - `placing` (idle, placing, events withheld): the receiver, under the receive token; the thread that
@@ -345,7 +344,8 @@ impl Endpoint {
         result
     }
 
-    /// As [`Self::with`], for a wing whose core it may be, and with its fate; `None` where it is not.
+    /// As [`Self::with`], for a wing whose core it may be, and with its fate; `None` where it is
+    /// not.
     #[inline]
     pub(crate) fn with_if<C: WireCore, R>(
         &self,

@@ -54,8 +54,9 @@ pub(crate) fn is_read() -> bool {
 }
 
 impl Fate {
-    /// A connection begins, of which its wing has told, where that [is read](is_read). With a stream
-    /// it ends when the stream does; others end as soon as it is known why.
+    /// The fate of a connection that begins. The wing has written the first line, and calls this
+    /// only if the log [is read](is_read). With a stream it ends when the stream does; others end
+    /// as soon as it is known why.
     pub(crate) fn new(
         qp: u32,
         peer_qp: Option<u32>,

@@ -73,6 +73,8 @@
 //!   is the port of up to 256 queue pairs.
 //! - *member*: a link or a mux, as a poll group drives it.
 //! - *mover*: a link or a mux, as an endpoint calls it.
+//! - *wing*: all that belongs to one wire: start-up, movers, the making of cores.
+//! - *choice*: the wires that a queue pair may still go on with.
 
 pub(crate) mod accept_set;
 pub(crate) mod attend;
@@ -225,10 +227,15 @@ impl Engine {
 
     /// The state of this type that a wing keeps for as long as anything of the device lives.
     pub(crate) fn kept<T: Any + Default + Send + Sync>(&self) -> Arc<T> {
+        self.kept_or(T::default)
+    }
+
+    /// As [`Self::kept`], made by `make` the first time.
+    pub(crate) fn kept_or<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Arc<T> {
         let mut kept = self.kept.lock();
         let known = kept.iter().find_map(|known| Arc::clone(known).downcast().ok());
         known.unwrap_or_else(|| {
-            let new: Arc<T> = Arc::default();
+            let new = Arc::new(make());
             kept.push(Arc::clone(&new) as Arc<dyn Any + Send + Sync>);
             new
         })

@@ -78,8 +78,8 @@ thread_local! {
     static MINE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Calls `f` with the staging that the thread keeps; `None` where it cannot keep anything, for want of
-/// memory or because it is about to end.
+/// Calls `f` with the staging that the thread keeps; `None` where it cannot keep anything, for want
+/// of memory or because it is about to end.
 #[inline]
 fn kept<R>(f: impl FnOnce(&Cell<Vec<u8>>) -> R) -> Option<R> {
     if !HAS_MINE.get() {

@@ -141,8 +141,8 @@ struct Piece<'a> {
     end: Place,
 }
 
-/// The packets of a burst from `place` to the train with the number `end`: the rest of each train in
-/// one message where it is `whole`, else each packet in one.
+/// The packets of a burst from `place` to the train with the number `end`: the rest of each train
+/// in one message where it is `whole`, else each packet in one.
 fn pieces(
     burst: &dyn Trains,
     place: Place,

@@ -255,7 +255,7 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// When there is no memory for it.
+    /// `InvalidInput` for a type other than RC; when there is no memory for it.
     #[doc(hidden)]
     pub fn on_core(
         pd: &ProtectionDomain,
@@ -266,6 +266,9 @@ impl QueuePair {
         iwarp_mem::afford()?;
         let number = pd.engine.numbers.plain()?;
         let begin = |_: &Options, config: &CoreConfig, _| {
+            if config.qp_type != QpType::Rc {
+                return Err(io::ErrorKind::InvalidInput.into());
+            }
             let core = core(Accessor { pd: config.pd, qp: config.qp });
             io::Result::Ok((Box::new(core) as Box<dyn EndpointCore>, None))
         };

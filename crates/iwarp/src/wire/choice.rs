@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The cores of queue pairs: the place that knows that there are two wires.
+//! The cores of queue pairs: the one place that makes those of both wires.
 //!
 //! A queue pair of the type RC begins with iWARP's core. If packets can reach its number, it has a
 //! choice, and may go on with RoCE v2's. Queue pairs of other types have packets only.
@@ -12,14 +12,14 @@ use iwarp_types::{QpState, QpType};
 
 use crate::engine::endpoint::{Choice, CoreConfig, EndpointCore, PacketListener};
 use crate::engine::options::Options;
-use crate::wire::iwarp::core::{self as iwarp, Config, Qp};
+use crate::wire::iwarp::core::{self as iwarp, Qp};
 use crate::wire::roce::prospect::{self as roce, Prospect};
 
 /// A core, and the choice that its queue pair has.
 pub(crate) type Begun = (Box<dyn EndpointCore>, Option<Box<dyn Choice>>);
 
-/// The core that a queue pair of this type begins with. `packets`: some can reach its number. `None`
-/// for a type that no wire has.
+/// The core that a queue pair of this type begins with. `packets`: some can reach its number.
+/// `None` for a type that no wire has.
 pub(crate) fn begin(options: &Options, config: &CoreConfig, packets: bool) -> Option<Begun> {
     if config.qp_type != QpType::Rc {
         return Some((Box::new(roce::core(config)?), None));
@@ -27,7 +27,7 @@ pub(crate) fn begin(options: &Options, config: &CoreConfig, packets: bool) -> Op
     let iwarp = iwarp::config(options, config);
     let choice = packets.then(|| {
         let roce = Prospect::new(config);
-        Box::new(Either { iwarp, roce }) as Box<dyn Choice>
+        Box::new(Either { roce, stream: None }) as Box<dyn Choice>
     });
     Some((Box::new(Qp::new(iwarp)), choice))
 }
@@ -35,8 +35,9 @@ pub(crate) fn begin(options: &Options, config: &CoreConfig, packets: bool) -> Op
 /// iWARP, or RoCE v2 if the peer speaks nothing else.
 #[derive(Debug)]
 struct Either {
-    iwarp: Config,
     roce: Prospect,
+    /// iWARP's core, while RoCE v2's has its place.
+    stream: Option<Box<dyn EndpointCore>>,
 }
 
 impl Choice for Either {
@@ -50,8 +51,14 @@ impl Choice for Either {
         iwarp.hand_over(&mut roce).then(|| Box::new(roce) as Box<dyn EndpointCore>)
     }
 
-    fn stream(&self) -> Box<dyn EndpointCore> {
-        Box::new(Qp::new(self.iwarp))
+    fn keep(&mut self, stream: Box<dyn EndpointCore>) {
+        self.stream = Some(stream);
+    }
+
+    fn stream(&mut self) -> Option<Box<dyn EndpointCore>> {
+        let mut stream = self.stream.take()?;
+        // Every state may become Reset, which forgets everything.
+        stream.modify(QpState::Reset).is_ok().then_some(stream)
     }
 
     fn listen(&mut self, listener: Weak<dyn PacketListener>) {
@@ -123,6 +130,8 @@ mod tests {
             let expected = (state != QpState::Err).then_some((Wire::Roce, state));
             assert_eq!(found, expected, "{state:?}");
         }
-        assert_eq!(choice.stream().state(), QpState::Reset);
+        assert!(choice.stream().is_none(), "nothing was kept");
+        choice.keep(core);
+        assert_eq!(choice.stream().unwrap().state(), QpState::Reset);
     }
 }

@@ -2,7 +2,7 @@
 
 //! A stream comes to its queue pair, or a multicast group.
 
-use std::any::{Any, TypeId};
+use std::any::TypeId;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -41,8 +41,7 @@ impl Endpoint {
     pub(crate) fn adopt(self: &Arc<Self>, adoption: Adoption<'_>) -> io::Result<Option<Patience>> {
         let Adoption { link, moves, connection, budget, observer, fate, establish } = adoption;
         let mut core = self.core.lock();
-        let is_moved = Any::type_id(&*core.core) == moves;
-        if !is_moved || core.link.is_some() || core.core.is_outlived() {
+        if !core.core.is(moves) || core.link.is_some() || core.core.is_outlived() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         self.engine.live.add(self)?;

@@ -2,12 +2,12 @@
 
 //! The core of a queue pair as its endpoint holds it, of any wire.
 //!
-//! A post, and each question of the engine, is one virtual call. The wing that moves the bytes or
-//! packets of a core knows its type: it takes the core by that ([`EndpointCore::of`]), once for each
-//! time that it has the lock, and calls it statically from there, as the endpoint does for that core's
-//! events.
+//! A post costs a few virtual calls, and each question of the engine one. The wing that moves the
+//! bytes or packets of a core knows its type: it takes the core by that ([`EndpointCore::of`]),
+//! once for each time that it has the lock, and calls it statically from there, as the endpoint
+//! does for that core's events.
 
-use std::any::Any;
+use std::any::{Any, TypeId};
 use std::fmt::Debug;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub(crate) struct CoreConfig {
     pub(crate) receive_pd: Option<PdId>,
 }
 
-/// A core as its wing adds to it; the defaults are those of a stream's.
+/// The methods that a wing adds to a core. The defaults fit a core over a stream.
 pub(crate) trait WireCore: Core + Any {
     /// Its protocol, if that is one that the device's option chooses among.
     fn wire(&self) -> Option<Wire>;
@@ -64,7 +64,7 @@ pub(crate) trait WireCore: Core + Any {
         None
     }
 
-    /// Tells the log that it may send now, where no stream tells.
+    /// Writes the line of the log that a connection over packets begins, and returns its fate.
     fn begin_fate(&self, _qp: u32) -> Option<Arc<Fate>> {
         None
     }
@@ -167,5 +167,10 @@ impl dyn EndpointCore {
     #[inline]
     pub(crate) fn of<C: Any>(&mut self) -> Option<&mut C> {
         (self as &mut dyn Any).downcast_mut()
+    }
+
+    /// True if it is of that type.
+    pub(crate) fn is(&self, kind: TypeId) -> bool {
+        (self as &dyn Any).type_id() == kind
     }
 }

@@ -2,10 +2,10 @@
 
 //! One core takes another's place, as long as nothing has been sent.
 //!
-//! A queue pair whose program says only later whom it talks to may begin with one wire's core and go on
-//! with another's. Its [`Choice`] holds what the others need. The peer's number, its stream or its
-//! first packet decides, and the requests posted until then move from one core to the other. Once the
-//! queue pair has sent anything, its protocol is fixed until a reset.
+//! A queue pair whose program says only later whom it talks to may begin with one wire's core and
+//! go on with another's. Its [`Choice`] holds what the others need. The peer's number, its stream
+//! or its first packet decides, and the requests posted until then move from one core to the other.
+//! Once the queue pair has sent anything, its protocol is fixed until a reset.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -14,9 +14,8 @@ use std::sync::{Arc, Weak};
 
 use iwarp_types::QpState;
 
-use super::{Endpoint, Locked};
+use super::{Endpoint, EndpointCore, Locked};
 use crate::engine::ended::Observer;
-use crate::engine::endpoint::core::EndpointCore;
 use crate::engine::options::Wire;
 
 /// The wires among which a queue pair has a choice: a stream's, with which it begins, and one over
@@ -25,17 +24,26 @@ pub(crate) trait Choice: Debug + Send {
     /// A core for packets in place of `core`, which hands over what was posted. `None` where it has
     /// sent something, or has failed.
     fn packets(&mut self, core: &mut dyn EndpointCore) -> Option<Box<dyn EndpointCore>>;
-    /// A core for a stream, to begin anew with.
-    fn stream(&self) -> Box<dyn EndpointCore>;
+
+    /// Keeps the core whose place another one has taken, for [`Self::stream`].
+    fn keep(&mut self, stream: Box<dyn EndpointCore>);
+
+    /// The core for a stream that was kept, as new: a reset needs no memory.
+    fn stream(&mut self) -> Option<Box<dyn EndpointCore>>;
+
     /// Has packets for the queue pair's number concern it although its core takes none, and
     /// `listener` told of the first one by which the peer proves that it speaks nothing else.
     fn listen(&mut self, listener: Weak<dyn PacketListener>);
+
     /// True while it listens.
     fn is_listening(&self) -> bool;
+
     /// Ends that.
     fn stop_listening(&mut self);
+
     /// Has the next packet that goes out ask the peer what it speaks. False unless it listens.
     fn ask(&mut self) -> bool;
+
     /// The part of it that the wing for packets knows.
     fn part(&mut self) -> &mut dyn Any;
 }
@@ -88,8 +96,8 @@ impl Endpoint {
         locked.core.takes_packets() || locked.choice.is_some()
     }
 
-    /// Goes on over packets, and what was posted goes along. False where the queue pair has or had a
-    /// connection, has failed, or has no choice.
+    /// Goes on over packets, and what was posted goes along. False where the queue pair has or had
+    /// a connection, has failed, or has no choice.
     pub(crate) fn go_on_over_packets(&self) -> bool {
         let mut locked = self.core.lock();
         if locked.link.is_some() || locked.core.takes_packets() {
@@ -99,7 +107,7 @@ impl Endpoint {
         let Some(choice) = choice else { return false };
         let Some(packets) = choice.packets(&mut **core) else { return false };
         choice.stop_listening();
-        *core = packets;
+        choice.keep(std::mem::replace(core, packets));
         self.hand_on(&mut locked);
         self.begin_fate(&mut locked);
         true
@@ -116,8 +124,10 @@ impl Endpoint {
     pub(super) fn choose_again(locked: &mut Locked) {
         if let Some(choice) = &mut locked.choice {
             choice.stop_listening();
-            if locked.core.takes_packets() {
-                locked.core = choice.stream();
+            if locked.core.takes_packets()
+                && let Some(stream) = choice.stream()
+            {
+                locked.core = stream;
             }
         }
     }
@@ -162,8 +172,8 @@ impl Endpoint {
         }
     }
 
-    /// From now on a core over packets gets those that come to the port for its number, and so does a
-    /// choice that listens; nothing for any other core.
+    /// From now on a core over packets gets those that come to the port for its number, and so does
+    /// a choice that listens; nothing for any other core.
     pub(crate) fn listen_for_datagrams(self: &Arc<Self>) -> io::Result<()> {
         let is_new = {
             let Locked { core, choice, mux, .. } = &*self.core.lock();

@@ -13,8 +13,8 @@
 //!
 //! # Writers of the fields
 //!
-//! - `itself`, `endpoint`, `may_hold`, `waker`, `stream`, `budget`, `_loan`, `spare`, `fate`: the thread that
-//!   attaches the link, before it is shared.
+//! - `itself`, `endpoint`, `may_hold`, `waker`, `stream`, `budget`, `_loan`, `spare`, `fate`: the
+//!   thread that attaches the link, before it is shared.
 //! - `rx` (framing, the part of a message unit that has come, whether the end is held): the receiver,
 //!   which holds the receive token.
 //! - `tx` (bytes that are built and not sent, the time at which sending is tried again for want of
@@ -294,7 +294,7 @@ impl Link {
             watch: Watch::new(Some(options.user_timeout)),
             budget: TRANSMIT_BUDGET.min(loan.octets()),
             _loan: loan,
-            spare: endpoint.engine.kept(),
+            spare: endpoint.engine.kept_or(|| Spare::new(options.workers)),
             fate,
             memberships: Memberships::default(),
             endpoint: Arc::clone(endpoint),

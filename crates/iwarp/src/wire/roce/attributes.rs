@@ -30,7 +30,8 @@ pub struct DatagramAttributes {
     pub sq_psn: u32,
     /// PSN of the first packet to expect; 24 bits (RC, UC).
     pub rq_psn: u32,
-    /// Local ACK timeout code, 4.096 µs · 2^code; 0 waits for ever, 1 to 9 count as 10, 4.2 ms (RC).
+    /// Local ACK timeout code, 4.096 µs · 2^code; 0 waits for ever, 1 to 9 count as 10, 4.2 ms
+    /// (RC).
     pub timeout: u8,
     /// Number of times that a request is sent again for want of an answer: 0 to 7 (RC).
     pub retry_count: u8,
@@ -43,7 +44,8 @@ pub struct DatagramAttributes {
     pub max_rd_atomic: u8,
     /// Number of the peer's Reads and Atomics that may be under way (RC).
     pub max_dest_rd_atomic: u8,
-    /// The peer's rights over datagrams, unless [`QueuePair::set_remote_access`](crate::QueuePair::set_remote_access) says them.
+    /// The peer's rights over datagrams, unless
+    /// [`QueuePair::set_remote_access`](crate::QueuePair::set_remote_access) says them.
     pub access: Access,
 }
 

@@ -6,7 +6,7 @@
 //!   mux          the datagram port of a device: receives and sends for all of its queue pairs
 //!   outbox       a burst on its way to a port that may be full
 //!   packets      the core of a queue pair behind its lock: packets come and go
-//!   attributes   what a program sets on a queue pair over packets
+//!   attributes   the attributes that a program sets on a queue pair over packets
 //!   prospect     a queue pair that may come to speak RoCE v2
 //!   fate         the line of the log about a connection that begins
 //!   gsi          queue pair 1, for management datagrams

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! RoCE v2's core behind its endpoint's lock: packets as the device's datagram port brings and takes
-//! them.
+//! RoCE v2's core behind its endpoint's lock: packets as the device's datagram port brings and
+//! takes them.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -109,12 +109,12 @@ fn give_core<'a>(
     })
 }
 
-/// Packets of its core left so much later than they were built.
+/// Packets of the endpoint's core left so much later than they were built.
 pub(super) fn sent_late(endpoint: &Endpoint, by: Duration) {
     endpoint.with_if(|core: &mut Qp, _| core.sent_late(by));
 }
 
-/// The counts of its core since the last call.
+/// The counts of the endpoint's core since the last call; none of a core for a stream.
 pub(super) fn take_counters(endpoint: &Endpoint) -> Counters {
     endpoint.with_if(|core: &mut Qp, _| core.take_counters()).unwrap_or_default()
 }

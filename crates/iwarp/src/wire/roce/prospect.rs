@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A queue pair that may come to speak RoCE v2: the parts for its core, and how it finds out that its
-//! peer speaks nothing else.
+//! A queue pair that may come to speak RoCE v2: the parts for its core, and how it finds out that
+//! its peer speaks nothing else.
 
 use std::io;
 use std::sync::{Arc, Weak};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! iWARP's core behind its endpoint's lock, as the pipelines of a link take it for single decisions.
+//! iWARP's core behind its endpoint's lock, as the pipelines of a link take it for single
+//! decisions.
 
 use iwarp_proto::qp::{Qp, Shared};
 
@@ -25,8 +26,8 @@ impl Shared for Endpoint {
     }
 }
 
-/// The endpoint, for the thread that takes apart the bytes that have come. It hands on afterwards what
-/// was postponed, or leaves that to the thread that sends.
+/// The endpoint, for the thread that takes apart the bytes that have come. It hands on afterwards
+/// what was postponed, or leaves that to the thread that sends.
 pub(super) struct Receiving<'a>(pub(super) &'a Endpoint);
 
 impl Shared for Receiving<'_> {

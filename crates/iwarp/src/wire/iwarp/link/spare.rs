@@ -2,12 +2,13 @@
 
 //! Transmit queues that connections hold only while bytes wait in them.
 //!
-//! Each thread keeps one, as it mostly sends again; the others are the device's. If there is no memory
-//! for another one, sending waits.
+//! Each thread keeps one, as it mostly sends again; the others are the device's. If there is no
+//! memory for another one, sending waits.
 
 use std::cell::Cell;
 
 use iwarp_mem::{afford, zeroed};
+use iwarp_os::thread;
 use iwarp_proto::qp::Transmit;
 
 use crate::engine::pool::Pool;
@@ -24,38 +25,44 @@ const _: () = assert!(Transmit::MIN_CAPACITY <= Pool::BLOCK);
 
 /// The transmit queues of a device.
 #[derive(Debug)]
-pub(super) struct Spare(Mutex<Vec<Transmit>>);
-
-impl Default for Spare {
-    /// With one in it, for a worker that sends for the first time in the midst of traffic.
-    fn default() -> Self {
-        let mut kept = Vec::new();
-        if kept.try_reserve_exact(KEPT).is_ok() {
-            kept.extend(with_staging(STAGING));
-        }
-        Self(Mutex::new(kept))
-    }
+pub(super) struct Spare {
+    kept: Mutex<Vec<Transmit>>,
+    /// Queues that the library's own threads find there when they send for the first time, which
+    /// may be in the midst of traffic, or when there is no memory.
+    reserve: usize,
 }
 
 impl Spare {
+    /// Those of a device with so many workers.
+    pub(super) fn new(workers: usize) -> Self {
+        let mut kept = Vec::new();
+        if kept.try_reserve_exact(KEPT.max(workers)).is_ok() {
+            kept.extend((0..workers).map_while(|_| with_staging(STAGING)));
+        }
+        Self { kept: Mutex::new(kept), reserve: workers }
+    }
+
     /// A transmit queue, which is a small one where there is no memory for more; `None` where there
     /// is none for that either.
     pub(super) fn take(&self) -> Option<Transmit> {
-        let Self(others) = self;
         let mine = mine(Cell::take).flatten();
-        let kept = mine.or_else(|| others.lock().pop());
+        let kept = mine.or_else(|| self.take_kept());
         kept.or_else(|| with_staging(STAGING)).or_else(|| with_staging(Transmit::MIN_CAPACITY))
+    }
+
+    fn take_kept(&self) -> Option<Transmit> {
+        let mut kept = self.kept.lock();
+        if kept.len() > self.reserve || thread::is_ours() { kept.pop() } else { None }
     }
 
     /// Takes one back.
     pub(super) fn give(&self, mut transmit: Transmit) {
-        let Self(others) = self;
         transmit.clear();
         let mut left = Some(transmit);
         mine(|mine| left = mine.replace(left.take()));
         let Some(transmit) = left else { return };
-        let mut kept = others.lock();
-        if kept.len() < kept.capacity() {
+        let mut kept = self.kept.lock();
+        if kept.len() < KEPT.max(self.reserve) && kept.try_reserve(1).is_ok() {
             kept.push(transmit);
         }
     }
@@ -70,8 +77,8 @@ thread_local! {
     static MINE: Cell<Option<Transmit>> = const { Cell::new(None) };
 }
 
-/// Calls `f` with the place for the queue that the thread keeps; `None` where it cannot keep one, for
-/// want of memory or because it is about to end.
+/// Calls `f` with the place for the queue that the thread keeps; `None` where it cannot keep one,
+/// for want of memory or because it is about to end.
 #[inline]
 fn mine<R>(f: impl FnOnce(&Cell<Option<Transmit>>) -> R) -> Option<R> {
     if !HAS_MINE.get() {
@@ -84,4 +91,22 @@ fn mine<R>(f: impl FnOnce(&Cell<Option<Transmit>>) -> R) -> Option<R> {
 
 fn with_staging(octets: usize) -> Option<Transmit> {
     Transmit::with_staging(zeroed(octets).ok()?).ok()
+}
+
+#[cfg(all(test, not(model)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reserve_is_for_threads_of_the_library() {
+        let spare = Spare::new(1);
+        let first = spare.take().unwrap();
+        assert_eq!(spare.kept.lock().len(), 1, "a program's thread has taken the worker's");
+        spare.give(first);
+        assert_eq!(spare.kept.lock().len(), 1, "the thread keeps its own");
+        let own = thread::spawn_blocked("reserve", move || {
+            assert!(spare.take().is_some() && spare.kept.lock().is_empty());
+        });
+        own.unwrap().join();
+    }
 }

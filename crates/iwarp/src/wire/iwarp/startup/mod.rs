@@ -47,7 +47,8 @@ pub struct ConnectParams {
     /// ignores this.
     pub rnr_retry: u8,
     /// The number of times that a message of either end is sent again for want of an answer: 0 to 7
-    /// (`retry_count`, over RoCE v2). Over iWARP the stream sends again by itself.
+    /// (`retry_count`, over RoCE v2). The connecting end's counts, for both. Over iWARP the stream
+    /// sends again by itself.
     pub retry_count: u8,
 }
 

@@ -6,8 +6,8 @@ use iwarp_proto::mpa::startup::Config;
 
 use crate::engine::options::{Options, Personality};
 
-/// The terms that start-up asks of the peer, with so many Reads and Atomics of the peer's and of our
-/// own under way.
+/// The terms that start-up asks of the peer, with so many Reads and Atomics of the peer's and of
+/// our own under way.
 pub(crate) fn terms(options: &Options, ird: u16, ord: u16) -> Config {
     Config {
         rev: options.revision,
