@@ -3,7 +3,7 @@
 //! The core of a queue pair as its endpoint holds it, of any wire.
 //!
 //! A post costs a few virtual calls, and each question of the engine one. The wing that moves the
-//! bytes or packets of a core knows its type: it takes the core by that ([`EndpointCore::of`]),
+//! bytes or packets of a core knows its type: it takes the core by that (`EndpointCore::of`),
 //! once for each time that it has the lock, and calls it statically from there, as the endpoint
 //! does for that core's events.
 

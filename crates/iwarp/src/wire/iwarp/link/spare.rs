@@ -33,7 +33,7 @@ pub(super) struct Spare {
 }
 
 impl Spare {
-    /// Those of a device with so many workers.
+    /// The queues of a device with so many workers.
     pub(super) fn new(workers: usize) -> Self {
         let mut kept = Vec::new();
         if kept.try_reserve_exact(KEPT.max(workers)).is_ok() {
