@@ -14,10 +14,10 @@ use arbitrary::Arbitrary;
 use iwarp_roce::cm::message::{CMA_HEADER_LEN, CmaHeader, Message, gid};
 use iwarp_roce::cm::{
     Accept, Addressee, Answer, CallError, CommId, Connect, Listen, MAD_LEN, Mad, Manager, OwnKind,
-    Parameters, PortSpace, RejectReason, Resolve, Seeded, ServiceId, Settings,
+    Parameters, RejectReason, Resolve, Seeded, ServiceId, Settings,
 };
 use iwarp_roce::wire::{Mtu, Path, Pkey, Transport};
-use iwarp_types::{AddressVector, QpId, Time};
+use iwarp_types::{AddressVector, PortSpace, QpId, Time};
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Arbitrary, Debug)]
