@@ -70,6 +70,7 @@
 compile_error!("iwarp runs on Linux; on other systems use a Linux container or virtual machine");
 
 pub mod cm;
+mod connect;
 mod engine;
 #[doc(hidden)]
 pub mod flaw;

@@ -59,6 +59,7 @@ const CRATES: [Crate; 4] = [
             &["report", "flaw", "wire", "setters"],
             &["port"],
             &["engine"],
+            &["connect"],
             &["wire::iwarp", "wire::roce"],
             &["wire::choice"],
             &["verbs"],
@@ -68,7 +69,10 @@ const CRATES: [Crate; 4] = [
         // Movers name their endpoint, which names only the traits by which it calls them.
         linear: Some(("engine", &[])),
         apart: &["wire::iwarp", "wire::roce"],
-        neutral: (&["port", "engine", "verbs", "session"], &["iwarp_proto", "iwarp_roce"]),
+        neutral: (
+            &["port", "engine", "connect", "verbs", "cm", "session"],
+            &["iwarp_proto", "iwarp_roce"],
+        ),
     },
     Crate {
         name: "iwarp-capi",

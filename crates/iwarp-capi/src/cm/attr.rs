@@ -87,7 +87,7 @@ fn values(id: &CmId, attr: &mut ibv_qp_attr, depths: (u8, u8)) -> Result<u32, Er
     let (served, outstanding) = depths;
     let timeout = id.state().ack_timeout.unwrap_or(DEFAULT_TIMEOUT);
     if let Some(known) = id.id.packet_attributes(&wish(depths)) {
-        return of_packets(id, attr, &known.datagram(), timeout);
+        return of_packets(id, attr, &known, timeout);
     }
     let target = attr.qp_state;
     *attr = ibv_qp_attr { qp_state: target, ..ibv_qp_attr::default() };

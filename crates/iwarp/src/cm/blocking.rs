@@ -11,8 +11,8 @@ use iwarp_os::ProcessOwned;
 use iwarp_types::Time;
 
 use crate::cm::channel::Mailbox;
-use crate::cm::meanwhile::Meanwhile;
 use crate::cm::{Addresses, ConnectError, ConnectParams, Event, EventKind, Id};
+use crate::connect::Meanwhile;
 use crate::engine::accept_set::AcceptSet;
 use crate::engine::ended::Ended;
 use crate::engine::now;
@@ -36,7 +36,7 @@ impl Listener {
     /// Errors of the resolver and of listening; `ENODEV` in a forked child.
     pub fn bind(device: &Device, addr: impl Into<Addresses>) -> io::Result<Self> {
         let engine = device.engine()?;
-        let mailbox = Mailbox::new(engine, device.mux()?);
+        let mailbox = Mailbox::new(device.wires()?);
         let accept_set = AcceptSet::new(&engine.worker)?;
         let id = addr.into().try_each(|addr| {
             let id = Id::with_mailbox(&mailbox)?;
@@ -109,7 +109,7 @@ impl Incoming {
         params: &ConnectParams,
     ) -> Result<Connection, ConnectError> {
         let core = self.id.core()?;
-        let mailbox = Mailbox::new(core.engine(), core.mux());
+        let mailbox = Mailbox::new(core.wires());
         core.move_to(mailbox.core()?);
         self.id.try_accept(qp, params)?;
         Ok(Connection { mailbox, id: self.id, private_data: self.private_data })
@@ -139,7 +139,7 @@ pub fn connect(
     timeout: Duration,
 ) -> Result<Connection, ConnectError> {
     let deadline = now().plus(timeout);
-    let mailbox = Mailbox::new(device.engine()?, device.mux()?);
+    let mailbox = Mailbox::new(device.wires()?);
     let id = Id::with_mailbox(&mailbox)?;
     let found = addr.into().resolve_until(deadline).map_err(|error| match error.kind() {
         io::ErrorKind::TimedOut => ConnectError::Timeout,

@@ -5,25 +5,23 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use iwarp_os::{EventFd, EventFdKind, FdPlace, Interest, ProcessOwned, poll};
-use iwarp_proto::mpa::startup::Negotiated;
-use iwarp_types::{AddressVector, Source, Time};
+use iwarp_types::{Source, Time};
 
 use crate::cm::id::{IdCore, WeakId};
 use crate::cm::turns::Turns;
-use crate::cm::{ConnectError, Id};
-use crate::engine::ended::{Ended, Observer};
+use crate::cm::{EventKind, Id};
+use crate::engine::ended::Observer;
+use crate::engine::now;
 use crate::engine::poll_set::{By, Waiting, wait_beside};
 use crate::engine::sync::{Guard, Mutex};
 use crate::engine::wake_fd::WakeFd;
-use crate::engine::{Engine, now};
 use crate::verbs::Device;
-use crate::wire::roce::mux::MuxPlace;
+use crate::wire::choice::Wires;
 
 /// Something that happened to an [`Id`].
 #[derive(Debug)]
@@ -35,132 +33,6 @@ pub struct Event {
     pub listener: Option<Id>,
     /// The kind of event.
     pub kind: EventKind,
-}
-
-/// The kind of event.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum EventKind {
-    /// The peer's address is known to be reachable from a local one.
-    AddressResolved,
-    /// The route to the peer is known.
-    RouteResolved,
-    /// A peer wants to connect: accept or reject.
-    #[non_exhaustive]
-    ConnectRequest {
-        /// The peer's private data.
-        private_data: Vec<u8>,
-        /// Reads that the peer will serve at a time, where it says so.
-        ird: Option<u16>,
-        /// Reads that the peer will have outstanding, where it says so.
-        ord: Option<u16>,
-        /// The number of times that the peer has this end send a message again that finds no
-        /// receive there, where it says so: over RoCE v2.
-        rnr_retry: Option<u8>,
-        /// The number of times that either end sends a message again for want of an answer, where
-        /// the peer says it: over RoCE v2.
-        retry_count: Option<u8>,
-    },
-    /// The connection is up.
-    #[non_exhaustive]
-    Established {
-        /// The accepting side's private data; empty on that side itself.
-        private_data: Vec<u8>,
-        /// Reads of the peer's that are served at a time.
-        ird: u16,
-        /// Reads of our own that are outstanding at a time.
-        ord: u16,
-        /// The IRD in the peer's frame; 0x3FFF leaves it to the programs.
-        peer_ird: Option<u16>,
-        /// The ORD in the peer's frame, likewise.
-        peer_ord: Option<u16>,
-    },
-    /// The peer accepted, and waits for [`Id::establish`]: only after [`Id::connect_first`].
-    #[non_exhaustive]
-    Responded {
-        /// The peer's private data.
-        private_data: Vec<u8>,
-        /// Reads of the peer's that are going to be served at a time.
-        ird: u16,
-        /// Reads of our own that may be outstanding at a time.
-        ord: u16,
-    },
-    /// The peer refused.
-    #[non_exhaustive]
-    Rejected {
-        /// The peer's private data.
-        private_data: Vec<u8>,
-        /// The IRD it would have, where it says so (RFC 6581 §9.1).
-        ird: Option<u16>,
-        /// The ORD it would want, likewise.
-        ord: Option<u16>,
-        /// The cause, over RoCE v2: the reason of the REJ (28: its program refused, 8: no program
-        /// listens).
-        reason: Option<u16>,
-    },
-    /// There is no way to the peer's address, or none from the local one.
-    AddressError(io::Error),
-    /// There is no way to the peer, or no program listens at its address.
-    Unreachable(io::Error),
-    /// Start-up failed.
-    ConnectError(ConnectError),
-    /// The connection is over.
-    Disconnected(Ended),
-    /// Over RoCE v2: the queue pair of a connection that is over may have another.
-    TimewaitExit,
-    /// A peer asks for the queue pair of a datagram service: answer or reject.
-    #[non_exhaustive]
-    ServiceRequest {
-        /// The peer's private data: 180 bytes, filled up with zeros.
-        private_data: Vec<u8>,
-        /// The way to the peer.
-        address: AddressVector,
-    },
-    /// The queue pair of the datagram service is known.
-    #[non_exhaustive]
-    ServiceFound {
-        /// The peer's private data: 136 bytes, filled up with zeros.
-        private_data: Vec<u8>,
-        /// The way to the peer.
-        address: AddressVector,
-        /// The queue pair there.
-        qp: u32,
-        /// Its Q_Key.
-        qkey: u32,
-    },
-    /// The peer does not offer the datagram service, or its program refused.
-    #[non_exhaustive]
-    ServiceRefused {
-        /// Status of the answer: 1 no such service, 2 refused, 3 no queue pair.
-        status: u8,
-    },
-    /// Datagrams for a multicast group can be sent; a queue pair gets them once it is attached
-    /// ([`QueuePair::attach_multicast`](crate::QueuePair::attach_multicast)).
-    #[non_exhaustive]
-    MulticastJoined {
-        /// The group.
-        group: IpAddr,
-        /// The way to the group.
-        address: AddressVector,
-        /// The queue pair that datagrams to the group name.
-        qp: u32,
-        /// Their Q_Key.
-        qkey: u32,
-    },
-    /// The program's own, from [`Id::notify`].
-    User {
-        /// As given there.
-        status: i32,
-        /// As given there.
-        argument: u64,
-    },
-}
-
-impl EventKind {
-    pub(crate) fn established(terms: &Negotiated, private_data: Vec<u8>) -> Self {
-        let Negotiated { ird, ord, peer_ird, peer_ord, .. } = *terms;
-        Self::Established { private_data, ird, ord, peer_ird, peer_ord }
-    }
 }
 
 /// An event that the program has not taken yet. It keeps no id: a program that has dropped one is
@@ -207,8 +79,7 @@ pub(crate) struct ChannelCore {
     queue: Mutex<Queue>,
     /// Absent where the program has none to sleep on.
     fd: Option<Arc<EventFd>>,
-    pub(crate) engine: Arc<Engine>,
-    pub(crate) mux: Arc<MuxPlace>,
+    pub(crate) wires: Arc<Wires>,
     /// Is told, beside the program, how the connection ended that the channel was made for.
     watch: OnceLock<Arc<dyn Observer>>,
 }
@@ -254,9 +125,9 @@ impl fmt::Debug for ChannelCore {
 }
 
 impl ChannelCore {
-    fn new(engine: &Arc<Engine>, mux: &Arc<MuxPlace>, fd: Option<Arc<EventFd>>) -> Arc<Self> {
-        let (engine, mux) = (Arc::clone(engine), Arc::clone(mux));
-        Arc::new(Self { queue: Mutex::default(), fd, engine, mux, watch: OnceLock::new() })
+    fn new(wires: &Arc<Wires>, fd: Option<Arc<EventFd>>) -> Arc<Self> {
+        let wires = Arc::clone(wires);
+        Arc::new(Self { queue: Mutex::default(), fd, wires, watch: OnceLock::new() })
     }
 
     /// Has `observer` told, beside the program, of connections that end.
@@ -427,7 +298,7 @@ impl EventChannel {
     ///
     /// When the descriptor cannot be made; `ENODEV` in a forked child.
     pub fn new(device: &Device) -> io::Result<Self> {
-        Self::on(device.engine()?, device.mux()?)
+        Self::on(device.wires()?)
     }
 
     /// A channel in the place of one that this process, a forked child, inherits: it has that one's
@@ -437,17 +308,16 @@ impl EventChannel {
     ///
     /// `EBADF` where the child has closed the descriptor; those of [`Self::new`].
     pub fn take_over(device: &Device, inherited: &Self) -> io::Result<Self> {
-        let (engine, mux) = (device.engine()?, device.mux()?);
-        Ok(Self::with(engine, mux, EventFd::take_over(&inherited.fd)?))
+        Ok(Self::with(device.wires()?, EventFd::take_over(&inherited.fd)?))
     }
 
-    pub(crate) fn on(engine: &Arc<Engine>, mux: &Arc<MuxPlace>) -> io::Result<Self> {
-        Ok(Self::with(engine, mux, EventFd::new(EventFdKind::Semaphore, FdPlace::Program)?))
+    pub(crate) fn on(wires: &Arc<Wires>) -> io::Result<Self> {
+        Ok(Self::with(wires, EventFd::new(EventFdKind::Semaphore, FdPlace::Program)?))
     }
 
-    fn with(engine: &Arc<Engine>, mux: &Arc<MuxPlace>, fd: EventFd) -> Self {
+    fn with(wires: &Arc<Wires>, fd: EventFd) -> Self {
         let fd = Arc::new(fd);
-        let core = ProcessOwned::new(ChannelCore::new(engine, mux, Some(Arc::clone(&fd))));
+        let core = ProcessOwned::new(ChannelCore::new(wires, Some(Arc::clone(&fd))));
         Self { core, fd }
     }
 
@@ -504,8 +374,8 @@ pub(crate) struct Mailbox {
 }
 
 impl Mailbox {
-    pub(crate) fn new(engine: &Arc<Engine>, mux: &Arc<MuxPlace>) -> Self {
-        Self { core: ProcessOwned::new(ChannelCore::new(engine, mux, None)) }
+    pub(crate) fn new(wires: &Arc<Wires>) -> Self {
+        Self { core: ProcessOwned::new(ChannelCore::new(wires, None)) }
     }
 
     /// The channel.

@@ -75,25 +75,14 @@
 mod addresses;
 mod blocking;
 mod channel;
-mod datagrams;
 mod id;
-mod incoming;
-mod meanwhile;
-mod outgoing;
-mod packets;
-mod service;
 mod turns;
-mod watch;
 
 pub use addresses::Addresses;
 pub use blocking::{Connection, Incoming, Listener, connect};
-pub use channel::{Event, EventChannel, EventKind};
-#[doc(hidden)]
-pub use id::PacketAttributes;
-pub use id::{ConnectionState, Id, PortSpace};
-
-use crate::wire::iwarp::startup::closed;
-pub use crate::wire::iwarp::startup::{ConnectError, ConnectParams};
-/// Q_Key of the queue pairs of datagram services of `RDMA_PS_UDP`, and of multicast groups.
-pub use iwarp_roce::cm::UDP_QKEY;
+pub use channel::{Event, EventChannel};
+pub use id::{Id, PortSpace};
 pub use iwarp_types::{StartupError, StartupFault};
+
+pub use crate::connect::{ConnectError, ConnectParams, ConnectionState, EventKind};
+pub use crate::wire::choice::UDP_QKEY;

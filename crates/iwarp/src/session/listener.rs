@@ -60,7 +60,7 @@ impl ListenConfig {
     pub fn bind(&self, pd: &ProtectionDomain, addr: impl Into<Addresses>) -> io::Result<Listener> {
         let channel = {
             let core = pd.core.check()?;
-            EventChannel::on(&core.engine, &core.mux)?
+            EventChannel::on(&core.wires)?
         };
         let id = addr.into().try_each(|addr| {
             let id = Id::new(&channel)?;

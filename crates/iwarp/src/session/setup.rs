@@ -121,7 +121,7 @@ impl Unconnected {
         let started = || {
             let channel = {
                 let pd = &self.handle.check()?.pd;
-                self.channel(EventChannel::on(&pd.engine, &pd.mux)?)?
+                self.channel(EventChannel::on(&pd.wires)?)?
             };
             let id = Id::new(&channel)?;
             id.resolve(addr.into())?;
@@ -139,7 +139,7 @@ impl Unconnected {
         let started = || {
             let channel = {
                 let core = id.core()?;
-                self.channel(EventChannel::on(core.engine(), core.mux())?)?
+                self.channel(EventChannel::on(core.wires())?)?
             };
             id.migrate(&channel);
             id.try_accept(&self.handle.check()?.qp, &self.params)?;

@@ -7,13 +7,13 @@ use std::sync::atomic::Ordering;
 
 use iwarp_types::{Access, AddressVector, QpState};
 
+pub use crate::connect::DatagramAttributes;
 use crate::engine::numbers::{Number, Numbers, PSN_BITS};
 use crate::engine::options::Wire;
 use crate::verbs::pd::PdCore;
 use crate::verbs::qp::{Inner, ModifyError, QueuePair};
 use crate::wire::iwarp::rendezvous::{Peer, Retry};
-pub use crate::wire::roce::attributes::DatagramAttributes;
-use crate::wire::roce::prospect::set_attributes;
+use crate::wire::roce::prospect::set_named_attributes;
 
 /// The attributes of an RC queue pair before the program has told it anything.
 pub(super) fn untold() -> DatagramAttributes {
@@ -22,7 +22,7 @@ pub(super) fn untold() -> DatagramAttributes {
 
 /// The number of an RC queue pair that is found by it: by TCP, by datagrams, or both.
 pub(super) fn addressable_number(pd: &PdCore) -> io::Result<Number> {
-    let PdCore { engine, mux, .. } = pd;
+    let (engine, mux) = (&pd.engine, &pd.wires.mux);
     match engine.options.spoken() {
         Wire::Iwarp => engine.numbers.addressable(),
         Wire::Auto => {
@@ -52,7 +52,7 @@ impl QueuePair {
     /// `InvalidInput` for a queue pair that is never over datagrams.
     pub fn set_datagram(&self, attributes: &DatagramAttributes) -> io::Result<()> {
         let inner = self.inner()?;
-        set_attributes(&inner.endpoint, attributes.of_protocol())?;
+        set_named_attributes(&inner.endpoint, attributes)?;
         if inner.meeting.is_some() {
             self.set_psn(attributes.sq_psn);
             self.set_retry(attributes.as_retry());
@@ -90,7 +90,7 @@ impl QueuePair {
         }
         let mut told = told.lock();
         *told = told.toward(peer);
-        set_attributes(endpoint, told.of_protocol())?;
+        set_named_attributes(endpoint, &told)?;
         if endpoint.engine.options.spoken() != Wire::Roce {
             return Ok(false);
         }
@@ -109,7 +109,7 @@ impl QueuePair {
         let mut told = told.lock();
         told.sq_psn = psn.load(Ordering::Relaxed);
         told.set_retry(*retry.lock());
-        set_attributes(endpoint, told.of_protocol())
+        set_named_attributes(endpoint, &told)
     }
 }
 

@@ -22,8 +22,8 @@ use crate::port::Platform;
 use crate::verbs::channel::CompletionChannel;
 use crate::verbs::cq::CompletionQueue;
 use crate::verbs::pd::{PdCore, ProtectionDomain};
+use crate::wire::choice::Wires;
 use crate::wire::iwarp::rendezvous::{Peer, RendezvousListeners};
-use crate::wire::roce::mux::MuxPlace;
 
 /// Limits of the device, under the names of `struct ibv_device_attr`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -155,7 +155,7 @@ pub(crate) struct DeviceCore {
 #[derive(Debug)]
 struct Shared {
     rendezvous: Arc<RendezvousListeners>,
-    mux: Arc<MuxPlace>,
+    wires: Arc<Wires>,
     /// The table of each device that programs see.
     tables: Vec<GidTable>,
     guid: OnceLock<u64>,
@@ -262,8 +262,8 @@ impl Device {
         });
         let rendezvous = RendezvousListeners::new(&engine);
         let tables = facts.named.iter().map(|_| GidTable::default()).collect();
-        let mux = Arc::default();
-        let shared = Arc::new(Shared { rendezvous, mux, tables, guid: OnceLock::new() });
+        let wires = Arc::new(Wires::new(&engine));
+        let shared = Arc::new(Shared { rendezvous, wires, tables, guid: OnceLock::new() });
         let events = Arc::new(AsyncQueue::new()?);
         Ok(Self::of(Arc::new(DeviceCore { engine, events, shared, facts, place: 0 })))
     }
@@ -430,7 +430,7 @@ impl Device {
                 engine: Arc::clone(&core.engine),
                 events: Arc::clone(&core.events),
                 rendezvous: Arc::clone(&core.shared.rendezvous),
-                mux: Arc::clone(&core.shared.mux),
+                wires: Arc::clone(&core.shared.wires),
             })
         });
         ProtectionDomain { core, id }
@@ -488,13 +488,13 @@ impl Device {
         self.async_fd.as_fd()
     }
 
-    /// The port that moves its datagrams.
+    /// Its wires.
     ///
     /// # Errors
     ///
     /// `ENODEV` in a forked child.
-    pub(crate) fn mux(&self) -> io::Result<&Arc<MuxPlace>> {
-        Ok(&self.core.check()?.shared.mux)
+    pub(crate) fn wires(&self) -> io::Result<&Arc<Wires>> {
+        Ok(&self.core.check()?.shared.wires)
     }
 
     /// Which one of the named devices it is.

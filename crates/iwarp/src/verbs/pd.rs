@@ -18,8 +18,9 @@ use crate::engine::srq::SrqCore;
 use crate::verbs::mr::{MemoryRegion, MemoryWindow};
 use crate::verbs::qp::{QueuePair, QueuePairAttributes};
 use crate::verbs::srq::SharedReceiveQueue;
+use crate::wire::choice::Wires;
 use crate::wire::iwarp::rendezvous::RendezvousListeners;
-use crate::wire::roce::mux::{Mux, MuxPlace};
+use crate::wire::roce::mux::Mux;
 
 #[derive(Debug)]
 pub(crate) struct PdCore {
@@ -27,8 +28,7 @@ pub(crate) struct PdCore {
     pub(crate) engine: Arc<Engine>,
     pub(crate) events: Arc<AsyncQueue>,
     pub(crate) rendezvous: Arc<RendezvousListeners>,
-    /// The device's port for datagrams.
-    pub(crate) mux: Arc<MuxPlace>,
+    pub(crate) wires: Arc<Wires>,
 }
 
 impl PdCore {
@@ -45,8 +45,10 @@ impl PdCore {
         match self.engine.options.spoken() {
             Wire::Iwarp => Ok(None),
             // It is iWARP where there are no datagrams.
-            Wire::Auto => Ok(self.mux.open_if_any(&self.engine).and_then(|mux| of(&mux).ok())),
-            Wire::Roce => of(&self.mux.open(&self.engine)?).map(Some),
+            Wire::Auto => {
+                Ok(self.wires.mux.open_if_any(&self.engine).and_then(|mux| of(&mux).ok()))
+            }
+            Wire::Roce => of(&self.wires.mux.open(&self.engine)?).map(Some),
         }
     }
 

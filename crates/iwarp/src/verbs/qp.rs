@@ -280,7 +280,7 @@ impl QueuePair {
     /// Makes one that sends packets instead of a stream; it is in Reset.
     fn over_datagrams(pd: &Arc<PdCore>, attributes: &QueuePairAttributes<'_>) -> io::Result<Self> {
         iwarp_mem::afford()?;
-        let number = Numbers::of_datagrams(&pd.mux.open(&pd.engine)?)?;
+        let number = Numbers::of_datagrams(&pd.wires.mux.open(&pd.engine)?)?;
         Ok(Self::of(Inner::with_number(pd, number, attributes, begin)?, attributes))
     }
 

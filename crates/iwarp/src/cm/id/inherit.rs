@@ -11,7 +11,6 @@ use iwarp_os::FamilyClaim;
 
 use super::{Id, IdCore, Kind, Phase, State};
 use crate::cm::EventChannel;
-use crate::cm::service::Serving;
 use crate::port::Acceptor;
 use crate::report;
 
@@ -66,10 +65,9 @@ impl Id {
             }
             Activity::Listening(acceptor, claim) => {
                 claim.claim();
-                core.take_connections(own, acceptor, max_pending, None, claim)?;
+                core.take_streams(own, acceptor, max_pending, None, claim)?;
                 let local = local.unwrap_or((Ipv6Addr::UNSPECIFIED, 0).into());
-                let beside = core.serve_beside_parent(local, max_pending);
-                core.state.lock().beside = beside;
+                core.serve_beside_parent(local, max_pending);
             }
         }
         Ok(Self::of(core))
@@ -85,12 +83,16 @@ impl IdCore {
                 let reserved = state.reserved.as_ref();
                 (reserved.map(|reserved| reserved.inherit()).transpose()?, Activity::None)
             }
-            Phase::Listening(listening) => {
-                let (acceptor, claim) = listening.inherit()?;
-                (None, Activity::Listening(acceptor, claim))
+            Phase::Listening(arrivals) => {
+                let mut activity = Activity::Serving;
+                for arrivals in arrivals {
+                    if let Some((acceptor, claim)) = arrivals.inherit()? {
+                        activity = Activity::Listening(acceptor, claim);
+                    }
+                }
+                (None, activity)
             }
-            Phase::Serving { .. } => (None, Activity::Serving),
-            _ => return Err(io::ErrorKind::NotConnected.into()),
+            Phase::Talking(_) => return Err(io::ErrorKind::NotConnected.into()),
         };
         let own = State {
             local: state.local,
@@ -106,20 +108,14 @@ impl IdCore {
         Ok(Inherited { kind: self.kind, state: own, has_port, activity })
     }
 
-    fn serve_beside_parent(
-        self: &Arc<Self>,
-        local: SocketAddr,
-        max_pending: usize,
-    ) -> Option<Serving> {
-        let serving = once_free(|| self.try_serve_beside(local, max_pending));
-        serving.unwrap_or_else(|error| {
+    fn serve_beside_parent(self: &Arc<Self>, local: SocketAddr, max_pending: usize) {
+        if let Err(error) = once_free(|| self.serve_beside(local, max_pending)) {
             report!(
                 WARN, %local, %error,
                 "a listener of a forked child takes connections over iWARP alone: its parent still has \
                  the port over RoCE v2"
             );
-            None
-        })
+        }
     }
 }
 

@@ -11,7 +11,9 @@ use iwarp_roce::wire::{Burst, Packet, Path};
 use iwarp_roce::{Attributes, Config, DatagramCore as _, Qp, Rc};
 use iwarp_types::{Access, Core as _, QpState};
 
+use crate::connect::DatagramAttributes;
 use crate::engine::endpoint::{Choice, CoreConfig, Endpoint, NO_RECEIVE, PacketListener};
+use crate::wire::roce::attributes;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -113,7 +115,7 @@ fn prospect_of(choice: Option<&mut dyn Choice>) -> Option<&mut Prospect> {
 /// # Errors
 ///
 /// `InvalidInput` where there is neither.
-pub(crate) fn set_attributes(endpoint: &Endpoint, attributes: Attributes) -> io::Result<()> {
+pub(super) fn set_attributes(endpoint: &Endpoint, attributes: Attributes) -> io::Result<()> {
     endpoint.with_choice(|core, choice| {
         let prospect = prospect_of(choice);
         let mut is_told = prospect.is_some();
@@ -126,6 +128,18 @@ pub(crate) fn set_attributes(endpoint: &Endpoint, attributes: Attributes) -> io:
         }
         if is_told { Ok(()) } else { Err(io::ErrorKind::InvalidInput.into()) }
     })
+}
+
+/// As [`set_attributes`], by the names of the verbs.
+///
+/// # Errors
+///
+/// As there.
+pub(crate) fn set_named_attributes(
+    endpoint: &Endpoint,
+    named: &DatagramAttributes,
+) -> io::Result<()> {
+    set_attributes(endpoint, attributes::of_protocol(named))
 }
 
 /// Builds the question that the peer is to be asked.

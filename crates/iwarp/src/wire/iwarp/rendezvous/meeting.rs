@@ -12,6 +12,7 @@ use iwarp_os::Ready;
 use iwarp_proto::mpa::startup::{Negotiated, Reply, Role};
 use iwarp_types::Time;
 
+use crate::connect::{ConnectError, ConnectParams, closed};
 use crate::engine::Engine;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::gid::Gid;
@@ -32,7 +33,6 @@ use crate::wire::iwarp::rendezvous::wait::{LOOK, WaitedTime};
 use crate::wire::iwarp::rendezvous::{Peer, RendezvousListeners, Retry};
 use crate::wire::iwarp::startup::line::{Answering, Calling, Line, Served, operate};
 use crate::wire::iwarp::startup::terms::terms;
-use crate::wire::iwarp::startup::{ConnectError, ConnectParams, closed};
 
 /// The time that the higher end leaves it to the lower one to connect.
 const PRECEDENCE: Duration = Duration::from_millis(2);

@@ -13,13 +13,13 @@ use iwarp_proto::mpa::startup::{Config, Initiator, Negotiated, Reply, Request, R
 use iwarp_proto::mpa::wire::Frame;
 use iwarp_types::StartupError;
 
+use crate::connect::{ConnectError, ConnectParams};
 use crate::engine::Engine;
 use crate::engine::options::{KeepAlive, Options};
 use crate::engine::tasks::{Task, Tasks};
 use crate::engine::worker::Worker;
 use crate::port::{Descriptors, Ends, IoPart, IoPartMut, Port, Settings};
 use crate::wire::iwarp::startup::pending::Place;
-use crate::wire::iwarp::startup::{ConnectError, ConnectParams};
 
 /// More than the longest start-up frame.
 const FRAME_ROOM: usize = 1024;

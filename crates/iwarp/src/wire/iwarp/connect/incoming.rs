@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Being connected to: the MPA Request, the program's answer.
+//! Being connected to: the MPA Requests that come in at an id.
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use iwarp_os::{FamilyClaim, Ready};
-use iwarp_proto::mpa::startup::{Negotiated, Request};
+use iwarp_proto::mpa::startup::Request;
 
-use crate::cm::id::{IdCore, WeakId};
-use crate::cm::{ConnectError, ConnectParams, EventKind, closed};
+use super::Connection;
+use crate::connect::{Arrivals, EventKind, Exchange, Heirloom, Listener, closed};
 use crate::engine::Engine;
 use crate::engine::accept_set::AcceptSet;
 use crate::engine::fate::{self, IWARP};
 use crate::engine::sync::Mutex;
 use crate::engine::tasks::Task;
-use crate::port::{Acceptor, Ends, Port, canonical};
+use crate::port::{Acceptor, Ends, canonical};
 use crate::report;
 use crate::wire::iwarp::startup::line::Answering;
 use crate::wire::iwarp::startup::reception::{Host, Reception};
@@ -33,17 +32,17 @@ pub(crate) struct Listening {
 impl Listening {
     /// The thread that drives `accept_set` serves it, the worker without one.
     pub(crate) fn start(
+        engine: &Arc<Engine>,
         acceptor: Box<dyn Acceptor>,
         max_pending: usize,
-        id: WeakId,
+        listener: Arc<dyn Listener>,
         accept_set: Option<&AcceptSet>,
         claim: Arc<FamilyClaim>,
     ) -> io::Result<Arc<Self>> {
-        let engine = id.upgrade().map(|id| Arc::clone(id.engine())).ok_or_else(closed)?;
-        let host = Arc::new(Program(id));
+        let host = Arc::new(Program { engine: Arc::clone(engine), listener });
         let listening = Arc::new(Self {
             reception: Reception::new(
-                &engine,
+                engine,
                 accept_set,
                 terms(&engine.options, 0, 0),
                 max_pending,
@@ -59,9 +58,10 @@ impl Listening {
         drop(slot);
         Ok(listening)
     }
+}
 
-    /// Takes no more: when this returns, the port is free.
-    pub(crate) fn stop(&self) {
+impl Arrivals for Listening {
+    fn stop(&self) {
         let acceptor = self.acceptor.lock().take();
         if let Some(acceptor) = acceptor {
             self.reception.close(&*acceptor);
@@ -69,11 +69,10 @@ impl Listening {
         }
     }
 
-    /// The acceptor that this process, a forked child, has of its parent's, and the claim to it.
-    pub(crate) fn inherit(&self) -> io::Result<(Box<dyn Acceptor>, Arc<FamilyClaim>)> {
+    fn inherit(&self) -> io::Result<Option<Heirloom>> {
         let acceptor = self.acceptor.try_lock().ok_or(io::ErrorKind::WouldBlock)?;
         let acceptor = acceptor.as_ref().ok_or_else(closed)?.inherit()?;
-        Ok((acceptor, Arc::clone(&self.claim)))
+        Ok(Some((acceptor, Arc::clone(&self.claim))))
     }
 }
 
@@ -92,57 +91,25 @@ impl Task for Listening {
 }
 
 /// The program, which gets requests as events of its id.
-struct Program(WeakId);
+struct Program {
+    engine: Arc<Engine>,
+    listener: Arc<dyn Listener>,
+}
 
 impl Host for Program {
     fn requested(&self, request: Request, answering: Answering) {
-        let Self(listener) = self;
+        let Self { engine, listener } = self;
         if listener.is_gone() {
             return;
         }
         let Ends { local, peer } = answering.ends();
         fate::step(None, local, peer, IWARP, "a peer asks for a connection");
-        let (ird, ord) = (request.peer_ird, request.peer_ord);
-        let private_data = request.private_data;
-        listener.with_channel(|channel| {
-            let id = IdCore::requested(channel, Accepting { answering });
-            let (rnr_retry, retry_count) = (None, None);
-            let kind = EventKind::ConnectRequest { private_data, ird, ord, rnr_retry, retry_count };
-            channel.push_request(id, listener.clone(), kind);
-        });
-    }
-}
-
-/// A connection request that waits for the program's answer.
-pub(crate) struct Accepting {
-    answering: Answering,
-}
-
-impl Accepting {
-    pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
-        self.answering.ends().local.map(canonical)
-    }
-
-    pub(crate) fn peer_addr(&self) -> SocketAddr {
-        canonical(self.answering.ends().peer)
-    }
-
-    /// Sends the Reply and hands out the stream.
-    pub(crate) fn accept(
-        mut self,
-        engine: &Engine,
-        params: &ConnectParams,
-        traffic_class: Option<u8>,
-    ) -> Result<(Box<dyn Port>, Negotiated), ConnectError> {
-        if let Some(class) = traffic_class {
-            self.answering.port().set_traffic_class(class)?;
-        }
-        self.answering.is_accepted();
-        self.answering.accept(engine, params)
-    }
-
-    /// Sends a Reply that rejects, and closes.
-    pub(crate) fn reject(self, private_data: &[u8]) -> io::Result<()> {
-        self.answering.reject(private_data)
+        let Request { peer_ird: ird, peer_ord: ord, private_data, .. } = request;
+        let (rnr_retry, retry_count) = (None, None);
+        let kind = EventKind::ConnectRequest { private_data, ird, ord, rnr_retry, retry_count };
+        let engine = Arc::clone(engine);
+        let make =
+            move |owner| Connection::requested(engine, owner, answering) as Arc<dyn Exchange>;
+        listener.requested(local.map(canonical), canonical(peer), Box::new(make), kind);
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The cores of queue pairs: the one place that makes those of both wires.
+//! The cores of queue pairs, of either wire.
 //!
 //! A queue pair of the type RC begins with iWARP's core. If packets can reach its number, it has a
 //! choice, and may go on with RoCE v2's. Queue pairs of other types have packets only.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Connections over RoCE v2: made by management datagrams, not by start-up frames on a stream.
+//! Connections of the connection manager's ids over RoCE v2: made by management datagrams, not by
+//! start-up frames on a stream.
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -13,24 +13,29 @@ use iwarp_roce::cm::{
     Accept, Connect, EventKind as News, Parameters, RejectReason, Request, Response, ServiceId,
 };
 use iwarp_roce::wire::{Mtu, PORT, Transport};
-use iwarp_types::{QpId, QpState};
+use iwarp_types::{PortSpace, QpId, QpState};
 
-use crate::cm::datagrams::{Ends, Retries};
-use crate::cm::id::{IdCore, WeakId};
-use crate::cm::outgoing::nobody_listens;
-use crate::cm::{ConnectParams, EventKind};
+use crate::connect::{
+    By, Call, ConnectError, ConnectParams, ConnectionState, DatagramAttributes, EventKind,
+    Exchange, Listener, NamedQp, Owner, Retries, nobody_listens,
+};
 use crate::engine::ended::{Ended, Observer};
 use crate::engine::endpoint::Endpoint;
 use crate::engine::fate::{self, ROCE};
 use crate::engine::live;
+use crate::engine::options::Wire;
 use crate::engine::sync::Mutex;
-use crate::engine::timers::Alarm;
+use crate::engine::timers::{Alarm, Timers};
+use crate::wire::roce::attributes;
+use crate::wire::roce::ends::Ends;
 use crate::wire::roce::manager::{Communication, ConnectionManager, Party};
 use crate::wire::roce::prospect::set_attributes;
 
-/// A connection of an id, from the first message on.
-pub(crate) struct Exchange {
-    id: WeakId,
+/// A connection over RoCE v2, from the first message on.
+pub(crate) struct Connection {
+    owner: Arc<dyn Owner>,
+    timers: Timers,
+    ends: Ends,
     /// The question to the peer; `None` of one that asks.
     asks: Option<Asks>,
     state: Mutex<State>,
@@ -39,7 +44,6 @@ pub(crate) struct Exchange {
 /// The question to a peer.
 struct Asks {
     manager: Arc<ConnectionManager>,
-    ends: Ends,
     service: ServiceId,
     /// Of the queue pair.
     number: u32,
@@ -71,7 +75,7 @@ struct State {
 
 /// The progress of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Step {
+enum Step {
     /// The peer was asked.
     Asked,
     /// The peer has accepted, and the program is to set up a queue pair.
@@ -86,15 +90,16 @@ pub(crate) enum Step {
     Over,
 }
 
-impl Exchange {
+impl Connection {
     fn new(
-        id: WeakId,
+        owner: Arc<dyn Owner>,
+        timers: &Timers,
+        ends: Ends,
         asks: Option<Asks>,
-        step: Step,
         endpoint: Option<Arc<Endpoint>>,
     ) -> Arc<Self> {
         let state = Mutex::new(State {
-            step,
+            step: if asks.is_some() { Step::Asked } else { Step::Requested },
             communication: None,
             endpoint,
             attributes: None,
@@ -102,31 +107,38 @@ impl Exchange {
             early: None,
             next: None,
         });
-        Arc::new(Self { id, asks, state })
+        Arc::new(Self { owner, timers: timers.clone(), ends, asks, state })
     }
 
-    /// One that this end begins, by [`Self::ask`]. `number`: of the queue pair.
+    /// A connection that the program asks for. `in_vain`: of a peer that takes no stream.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` where the local address or the queue pair is not known.
     pub(crate) fn outgoing(
-        id: WeakId,
         manager: Arc<ConnectionManager>,
-        ends: Ends,
-        service: ServiceId,
-        (number, endpoint): (u32, Option<Arc<Endpoint>>),
-        params: &ConnectParams,
+        timers: &Timers,
+        call: Call,
         in_vain: bool,
-    ) -> Arc<Self> {
-        let (retries, params) = (Retries::begin(&id), params.clone());
-        let asks = Asks { manager, ends, service, number, params, retries, in_vain };
-        Self::new(id, Some(asks), Step::Asked, endpoint)
+    ) -> io::Result<Arc<Self>> {
+        let Call { owner, peer, local, traffic_class, qp, params, .. } = call;
+        let (Some(local), Some(NamedQp { number, endpoint })) = (local, qp) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let ends = Ends { local, peer, traffic_class: traffic_class.unwrap_or(0) };
+        let service = ServiceId::new(PortSpace::CONNECTIONS, peer.port());
+        let retries = Retries::begin(timers);
+        let asks = Asks { manager, service, number, params, retries, in_vain };
+        Ok(Self::new(owner, timers, ends, Some(asks), endpoint))
     }
 
     /// Asks the peer. The outcome may be reported before this returns.
-    pub(crate) fn ask(self: &Arc<Self>) -> io::Result<()> {
+    fn ask(self: &Arc<Self>) -> io::Result<()> {
         let asks = self.asks.as_ref().ok_or(io::ErrorKind::InvalidInput)?;
         let connect = Connect {
-            path: asks.ends.path(),
+            path: self.ends.path(),
             service: asks.service,
-            source_port: Some(asks.ends.local.port()),
+            source_port: Some(self.ends.local.port()),
             qp: QpId(asks.number),
             transport: Transport::Rc,
             mtu: Mtu::Mtu4096,
@@ -136,7 +148,7 @@ impl Exchange {
         if asks.in_vain {
             self.bound_time();
         }
-        let (local, peer) = (Some(asks.ends.local), asks.ends.peer);
+        let (local, peer) = (Some(self.ends.local), self.ends.peer);
         fate::step(Some(asks.number), local, peer, ROCE, "connecting");
         let communication = Communication::connect(&asks.manager, &connect, self.as_party())?;
         let communication = Arc::new(communication);
@@ -147,26 +159,22 @@ impl Exchange {
         // The answer may have come before there was anything to answer with.
         let early = state.early.take();
         drop(state);
-        if let (Some(private_data), Some(id)) = (early, self.id.upgrade()) {
-            self.go_on(&id, private_data);
+        if let Some(private_data) = early {
+            self.go_on(private_data);
         }
         Ok(())
     }
 
     /// The peer is to answer soon.
     fn bound_time(self: &Arc<Self>) {
-        let Some(id) = self.id.upgrade() else { return };
         let weak = Arc::downgrade(self);
         let too_late = move || {
-            let Some(exchange) = weak.upgrade().filter(|it| it.step() == Step::Asked) else {
-                return;
-            };
-            if let Some(id) = exchange.id.upgrade() {
+            if let Some(connection) = weak.upgrade().filter(|it| it.step() == Step::Asked) {
                 let refused = io::ErrorKind::ConnectionRefused;
-                exchange.refused(&id, EventKind::Unreachable(refused.into()));
+                connection.refused(EventKind::Unreachable(refused.into()));
             }
         };
-        let timers = &id.engine().timers;
+        let timers = &self.timers;
         let alarm = timers.at(timers.now().plus(LAST_CHANCE), Box::new(too_late));
         self.state.lock().next = Some(alarm);
     }
@@ -176,17 +184,16 @@ impl Exchange {
         let Some(asks) = self.asks.as_ref().filter(|asks| !asks.in_vain) else { return false };
         let weak = Arc::downgrade(self);
         let again = move || {
-            let Some(exchange) = weak.upgrade() else { return };
-            let alarm = exchange.state.lock().next.take();
+            let Some(connection) = weak.upgrade() else { return };
+            let alarm = connection.state.lock().next.take();
             drop(alarm);
-            if exchange.step() == Step::Asked
-                && let Err(error) = exchange.ask()
-                && let Some(id) = exchange.id.upgrade()
+            if connection.step() == Step::Asked
+                && let Err(error) = connection.ask()
             {
-                exchange.refused(&id, EventKind::Unreachable(error));
+                connection.refused(EventKind::Unreachable(error));
             }
         };
-        let Some(alarm) = asks.retries.again(&self.id, Box::new(again)) else { return false };
+        let Some(alarm) = asks.retries.again(Box::new(again)) else { return false };
         let mut state = self.state.lock();
         state.next = Some(alarm);
         let before = state.communication.take();
@@ -200,12 +207,12 @@ impl Exchange {
         weak
     }
 
-    pub(crate) fn step(&self) -> Step {
+    fn step(&self) -> Step {
         self.state.lock().step
     }
 
-    /// The queue pair that uses the connection, if it is known.
-    pub(crate) fn endpoint(&self) -> Option<Arc<Endpoint>> {
+    /// The queue pair that uses the connection, if the library knows it.
+    fn qp(&self) -> Option<Arc<Endpoint>> {
         self.state.lock().endpoint.clone()
     }
 
@@ -214,46 +221,13 @@ impl Exchange {
         state.communication.clone().ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
-    /// The attributes for a program that sets up a queue pair itself.
-    pub(crate) fn attributes(&self, params: &ConnectParams) -> Option<Attributes> {
-        let (step, known) = {
-            let state = self.state.lock();
-            (state.step, state.attributes)
-        };
-        if step != Step::Requested {
-            return known;
-        }
-        let accept = Accept { qp: NOBODY, parameters: parameters(params), private_data: &[] };
-        self.communication().ok()?.attributes(&accept).ok()
-    }
-
-    /// Accepts what the peer asks for, for the queue pair with that number: `endpoint` is set up,
-    /// without one the program has done so.
-    pub(crate) fn accept(
-        self: &Arc<Self>,
-        number: u32,
-        endpoint: Option<&Arc<Endpoint>>,
-        params: &ConnectParams,
-    ) -> io::Result<()> {
-        let mut state = self.state.lock();
-        if state.step != Step::Requested {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        // It can be answered once only, even if that fails.
-        state.step = Step::Accepted;
-        state.endpoint = endpoint.cloned();
-        drop(state);
-        self.try_accept(number, endpoint, params).inspect_err(|_| self.close())
-    }
-
     fn try_accept(
         self: &Arc<Self>,
-        number: u32,
-        endpoint: Option<&Arc<Endpoint>>,
+        NamedQp { number, endpoint }: &NamedQp,
         params: &ConnectParams,
     ) -> io::Result<()> {
         let parameters = parameters(params);
-        let accept = Accept { qp: QpId(number), parameters, private_data: &params.private_data };
+        let accept = Accept { qp: QpId(*number), parameters, private_data: &params.private_data };
         let communication = self.communication()?;
         let attributes = communication.attributes(&accept)?;
         self.state.lock().depths =
@@ -286,54 +260,15 @@ impl Exchange {
         Ok(())
     }
 
-    /// The program has set up a queue pair of its own for a peer that has accepted.
-    pub(crate) fn establish(&self) -> io::Result<()> {
-        let mut state = self.state.lock();
-        if state.step != Step::Responded {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        state.step = Step::Established;
-        drop(state);
-        self.communication()?.ready()
-    }
-
-    /// Refuses what the peer asks for.
-    pub(crate) fn reject(&self, private_data: &[u8]) -> io::Result<()> {
-        if self.step() != Step::Requested {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        let rejected = self.communication()?.reject(RejectReason::Consumer, private_data);
-        self.finish(Step::Over);
-        rejected
-    }
-
-    /// Ends the connection; the program is told.
-    pub(crate) fn disconnect(self: &Arc<Self>) {
-        self.ends("this end disconnected");
-        self.fail();
-        if let Ok(communication) = self.communication() {
-            // If the peer was faster there is nothing to do.
-            let _ = communication.disconnect();
-        }
-    }
-
-    /// Gives it up: the program is told nothing of it any more.
-    pub(crate) fn close(self: &Arc<Self>) {
+    /// Gives it up: the owner is told nothing of it any more.
+    fn give_up(self: &Arc<Self>) {
         if let Ok(communication) = self.communication() {
             // At once, where there is something to be ended: the process may exit next.
             let _ = communication.disconnect();
         }
         self.finish(Step::Over);
-        self.ends("this end gave up its id");
+        self.because("this end gave up its id");
         self.fail();
-    }
-
-    /// The program has taken the event that says that it is over.
-    pub(crate) fn is_told_of_the_end(&self) {
-        let mut state = self.state.lock();
-        if state.step == Step::Ended {
-            state.step = Step::Over;
-        }
     }
 
     /// There is nothing more to be said to the peer.
@@ -346,15 +281,15 @@ impl Exchange {
     }
 
     /// Says for the log why the connection ends.
-    fn ends(&self, why: &str) {
-        if let Some(endpoint) = self.endpoint() {
+    fn because(&self, why: &str) {
+        if let Some(endpoint) = self.qp() {
             endpoint.ends(why);
         }
     }
 
     /// The queue pair is of no more use.
     fn fail(self: &Arc<Self>) {
-        if let Some(endpoint) = self.endpoint() {
+        if let Some(endpoint) = self.qp() {
             endpoint.engine.live.remove(self);
             // Every state may become that of an error.
             let _ = endpoint.modify(QpState::Err);
@@ -362,7 +297,7 @@ impl Exchange {
     }
 
     /// The peer has accepted.
-    fn respond(self: &Arc<Self>, id: &Arc<IdCore>, response: &Response) {
+    fn respond(self: &Arc<Self>, response: &Response) {
         let depths = (response.responder_resources.into(), response.initiator_depth.into());
         let mut state = self.state.lock();
         if state.step != Step::Asked {
@@ -382,14 +317,14 @@ impl Exchange {
         drop(state);
         if is_the_programs {
             let (ird, ord) = depths;
-            id.push(EventKind::Responded { private_data, ird, ord });
+            self.owner.tell(EventKind::Responded { private_data, ird, ord });
         } else {
-            self.go_on(id, private_data);
+            self.go_on(private_data);
         }
     }
 
     /// Sets up the queue pair as the peer has answered, and tells it.
-    fn go_on(self: &Arc<Self>, id: &Arc<IdCore>, private_data: Vec<u8>) {
+    fn go_on(self: &Arc<Self>, private_data: Vec<u8>) {
         let (endpoint, attributes, depths) = {
             let state = self.state.lock();
             (state.endpoint.clone(), state.attributes, state.depths)
@@ -404,24 +339,26 @@ impl Exchange {
             communication.ready()
         });
         match ready {
-            Ok(()) => id.push(established(depths, private_data)),
-            Err(error) => self.refused(id, EventKind::ConnectError(error.into())),
+            Ok(()) => self.owner.tell(established(depths, private_data)),
+            Err(error) => self.refused(EventKind::ConnectError(error.into())),
         }
     }
 
     /// The connection is not made.
-    fn refused(self: &Arc<Self>, id: &Arc<IdCore>, kind: EventKind) {
+    fn refused(self: &Arc<Self>, kind: EventKind) {
         self.finish(Step::Over);
-        self.tell_failure(id, &kind);
-        if let Some(endpoint) = self.endpoint() {
+        self.tell_failure(&kind);
+        if let Some(endpoint) = self.qp() {
             endpoint.engine.live.remove(self);
         }
-        id.exchange_failed(self, self.asks.is_some());
-        id.push(kind);
+        if self.asks.is_some() {
+            self.owner.failed(&**self);
+        }
+        self.owner.tell(kind);
     }
 
     /// Says for the log why it is not made.
-    fn tell_failure(&self, id: &IdCore, kind: &EventKind) {
+    fn tell_failure(&self, kind: &EventKind) {
         let why = match kind {
             EventKind::Rejected { reason: Some(code), private_data, .. } => {
                 let (reason, len) = (RejectReason::from_code(*code), private_data.len());
@@ -441,44 +378,140 @@ impl Exchange {
                 _ => false,
             }
         {
-            nobody_listens(asks.ends.peer, asks.retries.lasted(&self.id));
+            nobody_listens(self.ends.peer, asks.retries.lasted());
         }
-        let endpoint = self.endpoint();
+        let endpoint = self.qp();
         // At the side that had accepted it was ready to send.
         if let Some(endpoint) = &endpoint {
             endpoint.ends(&why);
         }
-        let qp = endpoint.map(|endpoint| endpoint.id());
-        if let Some(asks) = &self.asks {
-            let (local, peer) = (Some(asks.ends.local), asks.ends.peer);
-            fate::not_made(Some(asks.number), local, peer, ROCE, &why);
-        } else if let Some((local, peer)) = id.ends() {
-            fate::not_made(qp, local, peer, ROCE, &why);
-        }
+        let asked_for = self.asks.as_ref().map(|asks| asks.number);
+        let qp = asked_for.or_else(|| endpoint.map(|endpoint| endpoint.id()));
+        fate::not_made(qp, Some(self.ends.local), self.ends.peer, ROCE, &why);
     }
 
     /// The queue pair is locked, so this is for another thread.
     fn packet_arrived(&self) {
-        let number = self.endpoint().map(|endpoint| endpoint.qp_id());
+        let number = self.qp().map(|endpoint| endpoint.qp_id());
         if let (Some(number), Ok(communication)) = (number, self.communication()) {
             communication.packet_arrived(number);
         }
     }
 }
 
-impl fmt::Debug for Exchange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Exchange").field("step", &self.step()).finish_non_exhaustive()
+impl Exchange for Connection {
+    fn state(&self) -> ConnectionState {
+        match self.step() {
+            Step::Asked => ConnectionState::Connecting,
+            Step::Responded => ConnectionState::Responded,
+            Step::Requested => ConnectionState::Requested,
+            Step::Accepted | Step::Established | Step::Ended => ConnectionState::Connected,
+            Step::Over => ConnectionState::Over,
+        }
+    }
+
+    fn wire(&self) -> Wire {
+        Wire::Roce
+    }
+
+    fn endpoint(&self) -> Option<Arc<Endpoint>> {
+        self.qp()
+    }
+
+    fn begin(self: Arc<Self>, _: By) -> Result<(), ConnectError> {
+        Ok(self.ask()?)
+    }
+
+    fn accept(
+        self: Arc<Self>,
+        qp: &NamedQp,
+        params: &ConnectParams,
+        _traffic_class: Option<u8>,
+    ) -> Result<(), ConnectError> {
+        let mut state = self.state.lock();
+        if state.step != Step::Requested {
+            return Err(io::Error::from(io::ErrorKind::InvalidInput).into());
+        }
+        // It can be answered once only, even if that fails.
+        state.step = Step::Accepted;
+        state.endpoint.clone_from(&qp.endpoint);
+        drop(state);
+        Ok(self.try_accept(qp, params).inspect_err(|_| self.give_up())?)
+    }
+
+    fn reject(&self, private_data: &[u8]) -> io::Result<()> {
+        if self.step() != Step::Requested {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let rejected = self.communication()?.reject(RejectReason::Consumer, private_data);
+        self.finish(Step::Over);
+        rejected
+    }
+
+    fn establish(self: Arc<Self>, qp: &NamedQp) -> io::Result<()> {
+        let mut state = self.state.lock();
+        // The peer has accepted the queue pair that it was told of, and the program has set it up.
+        if state.step != Step::Responded || qp.endpoint.is_some() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        state.step = Step::Established;
+        drop(state);
+        self.communication()?.ready()
+    }
+
+    fn attributes(&self, params: &ConnectParams) -> Option<DatagramAttributes> {
+        let (step, known) = {
+            let state = self.state.lock();
+            (state.step, state.attributes)
+        };
+        let found = if step == Step::Requested {
+            let accept = Accept { qp: NOBODY, parameters: parameters(params), private_data: &[] };
+            self.communication().ok()?.attributes(&accept).ok()
+        } else {
+            known
+        };
+        found.map(|found| attributes::named(&found))
+    }
+
+    fn disconnect(self: Arc<Self>) {
+        self.because("this end disconnected");
+        self.fail();
+        if let Ok(communication) = self.communication() {
+            // If the peer was faster there is nothing to do.
+            let _ = communication.disconnect();
+        }
+    }
+
+    fn close(self: Arc<Self>) {
+        self.give_up();
+    }
+
+    fn abandon(self: Arc<Self>) {
+        let timers = self.timers.clone();
+        timers.soon(Box::new(move || self.give_up()));
+    }
+
+    fn is_told_of_the_end(&self) {
+        let mut state = self.state.lock();
+        if state.step == Step::Ended {
+            state.step = Step::Over;
+        }
     }
 }
 
-impl live::Connection for Exchange {
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").field("step", &self.step()).finish_non_exhaustive()
+    }
+}
+
+impl live::Connection for Connection {
     fn id(&self) -> u32 {
-        self.endpoint().map_or(0, |endpoint| endpoint.id())
+        self.qp().map_or(0, |endpoint| endpoint.id())
     }
 
     fn hold_back_receives(&self) {
-        if let Some(endpoint) = self.endpoint() {
+        if let Some(endpoint) = self.qp() {
             live::Connection::hold_back_receives(&*endpoint);
         }
     }
@@ -494,11 +527,13 @@ impl live::Connection for Exchange {
 /// A number that no queue pair of a share has.
 const NOBODY: QpId = QpId(2);
 
-impl Party for Exchange {
+impl Party for Connection {
     fn happened(self: Arc<Self>, what: News) {
-        let Some(id) = self.id.upgrade() else { return };
+        if self.owner.is_gone() {
+            return;
+        }
         match what {
-            News::ConnectResponse(response) => self.respond(&id, &response),
+            News::ConnectResponse(response) => self.respond(&response),
             News::Established { private_data } => {
                 let mut state = self.state.lock();
                 if state.step != Step::Accepted {
@@ -507,7 +542,7 @@ impl Party for Exchange {
                 state.step = Step::Established;
                 let depths = state.depths;
                 drop(state);
-                id.push(established(depths, private_data.to_vec()));
+                self.owner.tell(established(depths, private_data.to_vec()));
             }
             News::Rejected { reason: RejectReason::InvalidServiceId, .. }
                 if self.step() == Step::Asked && self.ask_again() => {}
@@ -515,24 +550,24 @@ impl Party for Exchange {
                 let private_data = private_data.to_vec();
                 let reason = Some(reason.code());
                 let kind = EventKind::Rejected { private_data, ird: None, ord: None, reason };
-                self.refused(&id, kind);
+                self.refused(kind);
             }
             // The peer cannot be waiting any more: the program learns it when it answers.
             News::Unreachable(_) if self.step() == Step::Requested => self.finish(Step::Requested),
             News::Unreachable(_) => {
                 let kind = EventKind::Unreachable(io::ErrorKind::TimedOut.into());
-                self.refused(&id, kind);
+                self.refused(kind);
             }
             News::Disconnected { .. } => {
                 self.state.lock().step = Step::Ended;
-                self.ends("the peer disconnected (DREQ)");
+                self.because("the peer disconnected (DREQ)");
                 self.fail();
-                id.push(EventKind::Disconnected(Ended::Closed));
+                self.owner.tell(EventKind::Disconnected(Ended::Closed));
             }
             News::TimewaitExit { .. } => {
                 let step = self.step();
                 self.finish(step);
-                id.push(EventKind::TimewaitExit);
+                self.owner.tell(EventKind::TimewaitExit);
             }
             News::ConnectRequest(_) | News::Resolved(_) => {}
         }
@@ -544,14 +579,14 @@ fn established((ird, ord): (u16, u16), private_data: Vec<u8>) -> EventKind {
 }
 
 /// Tells the connection manager that packets have come, which are worth an RTU.
-struct Watch(Weak<Exchange>);
+struct Watch(Weak<Connection>);
 
 impl Observer for Watch {
     fn first_heard(&self) {
-        let Self(exchange) = self;
-        let Some(exchange) = exchange.upgrade() else { return };
-        let Some(id) = exchange.id.upgrade() else { return };
-        id.engine().timers.soon(Box::new(move || exchange.packet_arrived()));
+        let Self(connection) = self;
+        let Some(connection) = connection.upgrade() else { return };
+        let timers = connection.timers.clone();
+        timers.soon(Box::new(move || connection.packet_arrived()));
     }
 
     fn disconnected(&self, _: Ended) {}
@@ -570,33 +605,32 @@ fn parameters(params: &ConnectParams) -> Parameters {
 }
 
 /// A peer asks for a connection: the program gets it as an event of the id that listens.
-pub(crate) fn requested(
-    listener: &WeakId,
+pub(super) fn requested(
+    listener: &dyn Listener,
+    timers: &Timers,
     communication: Communication,
-    local: SocketAddr,
-    peer: SocketAddr,
+    ends: Ends,
     request: &Request,
 ) {
+    let Ends { local, peer, .. } = ends;
     fate::step(None, Some(local), peer, ROCE, "a peer asks for a connection");
     let communication = Arc::new(communication);
     // The peer's requests under way are those that are served here, and the other way round.
     let ird = Some(request.initiator_depth.into());
     let ord = Some(request.responder_resources.into());
     let private_data = request.private_data.to_vec();
-    let mut exchange = None;
-    listener.with_channel(|channel| {
-        let id = IdCore::asked(channel, local, peer, |id| {
-            let made = Exchange::new(id, None, Step::Requested, None);
-            made.state.lock().communication = Some(Arc::clone(&communication));
-            exchange = Some(Arc::clone(&made));
-            made
-        });
-        let rnr_retry = Some(request.rnr_retry);
-        let retry_count = Some(request.retry_count);
-        let kind = EventKind::ConnectRequest { private_data, ird, ord, rnr_retry, retry_count };
-        channel.push_request(id, listener.clone(), kind);
-    });
-    if let Some(exchange) = exchange {
-        communication.introduce(exchange.as_party());
+    let rnr_retry = Some(request.rnr_retry);
+    let retry_count = Some(request.retry_count);
+    let kind = EventKind::ConnectRequest { private_data, ird, ord, rnr_retry, retry_count };
+    let mut made = None;
+    let make = |owner| {
+        let connection = Connection::new(owner, timers, ends, None, None);
+        connection.state.lock().communication = Some(Arc::clone(&communication));
+        made = Some(Arc::clone(&connection));
+        connection as Arc<dyn Exchange>
+    };
+    listener.requested(Some(local), peer, Box::new(make), kind);
+    if let Some(connection) = made {
+        communication.introduce(connection.as_party());
     }
 }

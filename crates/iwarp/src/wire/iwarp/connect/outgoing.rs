@@ -11,12 +11,13 @@ use iwarp_os::Ready;
 use iwarp_proto::mpa::startup::Reply;
 use iwarp_types::{StartupError, Time};
 
-use crate::cm::id::{IdCore, WeakId};
-use crate::cm::meanwhile::Meanwhile;
-use crate::cm::{ConnectError, ConnectParams, EventKind, closed};
-use crate::engine::connect_order::{Call, Turn};
+use super::{Connection, established, not_made};
+use crate::connect::{
+    By, Call, ConnectError, ConnectParams, EventKind, Meanwhile, NamedQp, Owner, PATIENCE, Retries,
+    closed, nobody_listens,
+};
+use crate::engine::connect_order::{self, Turn};
 use crate::engine::ended::Observer;
-use crate::engine::endpoint::Endpoint;
 use crate::engine::fate::{self, IWARP};
 use crate::engine::poll_set::wait_beside;
 use crate::engine::sync::{AtomicBool, Mutex, Ordering};
@@ -29,27 +30,23 @@ use crate::wire::iwarp::link::{Agreed, Link};
 use crate::wire::iwarp::startup::line::{Calling, Line, Served, operate};
 use crate::wire::iwarp::startup::terms::terms;
 
-/// Programs tell their port and only then listen (qperf, perftest): for so long a refusal is not
-/// believed, unless the peer has another address to try. On a machine with more to do than CPUs, a
-/// server takes a few hundred milliseconds in between. Other connections to that address meanwhile
-/// stand in line.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
-/// The pauses before it is tried again, at first and at last.
-pub(crate) const PAUSES: (Duration, Duration) =
-    (Duration::from_millis(4), Duration::from_millis(40));
 /// The time that others stand in line behind a connection that the transport has not made yet.
 /// Across a distance all go at once after that.
 const IN_LINE: Duration = Duration::from_millis(5);
 
 /// A connection being made, served by the worker or by a caller that is blocked.
-pub(crate) struct Outgoing {
+pub(super) struct Outgoing {
     engine: Arc<Engine>,
+    owner: Arc<dyn Owner>,
+    connection: Weak<Connection>,
     /// The queue pair that is going to use the connection, where that is known.
-    endpoint: Option<Arc<Endpoint>>,
+    qp: Option<NamedQp>,
     params: ConnectParams,
     origin: Mutex<Origin>,
+    /// The local address, as far as it is known.
+    local: Option<SocketAddr>,
     peer: SocketAddr,
-    began: Time,
+    retries: Retries,
     /// A refusal is not believed until then.
     patient: Time,
     deadline: Time,
@@ -58,8 +55,7 @@ pub(crate) struct Outgoing {
     /// Held until the Request is sent: no program listens yet, or the transport needs time.
     turn: Mutex<Option<Turn>>,
     /// No program listened at first.
-    retries: AtomicBool,
-    id: WeakId,
+    refused: AtomicBool,
     timer: Mutex<Option<Alarm>>,
     /// The next attempt.
     next: Mutex<Option<Alarm>>,
@@ -68,14 +64,14 @@ pub(crate) struct Outgoing {
 
 /// The end from which a connection is made.
 #[derive(Debug)]
-pub(crate) struct Origin {
+struct Origin {
     /// Holds the local port, where the program chose one.
-    pub(crate) reserved: Option<Box<dyn Reservation>>,
+    reserved: Option<Box<dyn Reservation>>,
     /// The local address, where the program chose one; its port may be 0.
-    pub(crate) local: Option<SocketAddr>,
-    pub(crate) traffic_class: Option<u8>,
+    local: Option<SocketAddr>,
+    traffic_class: Option<u8>,
     /// The peer has no other address to try.
-    pub(crate) is_last: bool,
+    is_last: bool,
 }
 
 impl Origin {
@@ -101,14 +97,6 @@ impl Attempt {
     }
 }
 
-/// The thread that serves the first attempt. Later ones are the worker's.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum By {
-    Worker,
-    /// The thread that starts it, by [`Outgoing::drive`].
-    Caller,
-}
-
 /// The end of an attempt.
 enum End {
     Reply(Reply),
@@ -116,49 +104,46 @@ enum End {
 }
 
 impl Outgoing {
-    pub(crate) fn start(
-        origin: Origin,
-        peer: SocketAddr,
-        endpoint: Option<Arc<Endpoint>>,
-        params: &ConnectParams,
-        id: WeakId,
-        by: By,
-    ) -> Result<Arc<Self>, ConnectError> {
-        let engine = id.upgrade().map(|id| Arc::clone(id.engine()));
-        let engine = engine.ok_or_else(closed)?;
-        iwarp_mem::afford().map_err(io::Error::from)?;
+    pub(super) fn new(engine: &Arc<Engine>, call: Call, connection: Weak<Connection>) -> Arc<Self> {
+        let Call { owner, peer, local, source, reserved, traffic_class, is_last, qp, params } =
+            call;
+        let retries = Retries::begin(&engine.timers);
         let began = engine.timers.now();
-        let patient = if origin.is_last { began.plus(PATIENCE) } else { began };
-        let deadline = began.plus(engine.options.startup_timeout);
-        let outgoing = Arc::new_cyclic(|itself| Self {
-            engine,
-            endpoint,
-            params: params.clone(),
-            origin: Mutex::new(origin),
+        Arc::new_cyclic(|itself| Self {
+            engine: Arc::clone(engine),
+            owner,
+            connection,
+            qp,
+            params,
+            origin: Mutex::new(Origin { reserved, local: source, traffic_class, is_last }),
+            local,
             peer,
-            began,
-            patient,
-            deadline,
+            retries,
+            patient: if is_last { began.plus(PATIENCE) } else { began },
+            deadline: began.plus(engine.options.startup_timeout),
             cancelled: AtomicBool::new(false),
             attempt: Mutex::new(None),
             turn: Mutex::new(None),
-            retries: AtomicBool::new(false),
-            id,
+            refused: AtomicBool::new(false),
             timer: Mutex::new(None),
             next: Mutex::new(None),
             itself: itself.clone(),
-        });
-        let qp = outgoing.endpoint.as_ref().map(|endpoint| endpoint.id());
-        fate::step(qp, outgoing.origin.lock().local, peer, IWARP, "connecting");
-        let begun = outgoing.begin(outgoing.engine.options.revision, by);
+        })
+    }
+
+    /// Makes the first attempt, which that thread serves. Later ones are the worker's.
+    pub(super) fn start(&self, by: By) -> Result<(), ConnectError> {
+        let qp = self.qp.as_ref().map(|qp| qp.number);
+        fate::step(qp, self.origin.lock().local, self.peer, IWARP, "connecting");
+        let begun = self.begin(self.engine.options.revision, by);
         begun.inspect_err(|error| {
-            fate::not_made(qp, outgoing.origin.lock().local, peer, IWARP, error);
+            fate::not_made(qp, self.origin.lock().local, self.peer, IWARP, error);
         })?;
-        let is_callers = outgoing.attempt.lock().as_ref().is_some_and(Attempt::is_callers);
+        let is_callers = self.attempt.lock().as_ref().is_some_and(Attempt::is_callers);
         if !is_callers {
-            outgoing.watch_time();
+            self.watch_time();
         }
-        Ok(outgoing)
+        Ok(())
     }
 
     /// From now on the worker ends it in time.
@@ -179,7 +164,7 @@ impl Outgoing {
     /// # Errors
     ///
     /// When waiting fails.
-    pub(crate) fn drive(&self, meanwhile: &Meanwhile, until: Time) -> io::Result<()> {
+    pub(super) fn drive(&self, meanwhile: &Meanwhile, until: Time) -> io::Result<()> {
         let attempt = self.attempt.lock().take_if(|attempt| attempt.is_callers());
         let Some(mut attempt) = attempt else { return Ok(()) };
         let worker = &self.engine.worker;
@@ -247,12 +232,12 @@ impl Outgoing {
         self.engine.connect_order.wait(self.peer, move |call| {
             let Some(outgoing) = weak.upgrade() else { return };
             let begun = match call {
-                Call::Turn(turn) => {
+                connect_order::Call::Turn(turn) => {
                     *outgoing.turn.lock() = Some(turn);
                     outgoing.go(revision, By::Worker)
                 }
-                Call::Open => outgoing.go(revision, By::Worker),
-                Call::Refused => Err(refused()),
+                connect_order::Call::Open => outgoing.go(revision, By::Worker),
+                connect_order::Call::Refused => Err(refused()),
             };
             outgoing.unless_begun(begun);
         })
@@ -260,7 +245,7 @@ impl Outgoing {
 
     /// Tries again after a pause, with those that come later behind it.
     fn knock(&self, revision: u8) {
-        self.retries.store(true, Ordering::Relaxed);
+        self.refused.store(true, Ordering::Relaxed);
         {
             let mut turn = self.turn.lock();
             turn.take_if(|turn| !turn.is_current());
@@ -277,12 +262,9 @@ impl Outgoing {
                 outgoing.try_again(revision);
             }
         };
-        let (now, (first, last)) = (self.engine.timers.now(), PAUSES);
-        let waited = now.0.saturating_sub(self.began.0);
-        let at = now.plus((waited / 8).clamp(first, last));
         // Locked first: the next try may come, and set its own successor, before this is done.
         let mut next = self.next.lock();
-        *next = Some(self.engine.timers.at(at, Box::new(again)));
+        *next = Some(self.retries.later(Box::new(again)));
     }
 
     /// The peer was asked, or nothing will come of it: the next one's turn.
@@ -310,7 +292,7 @@ impl Outgoing {
         if turn.is_none() {
             *turn = self.engine.connect_order.take(self.peer);
         }
-        let opens = !self.retries.load(Ordering::Relaxed);
+        let opens = !self.refused.load(Ordering::Relaxed);
         let at = self.engine.timers.now().plus(IN_LINE);
         turn.as_ref().filter(|_| opens).map(|turn| turn.open_at(at))
     }
@@ -324,10 +306,11 @@ impl Outgoing {
         let network = &*self.engine.network;
         let port = self.origin.lock().connect(network, self.peer);
         let port = port.map_err(ConnectError::Unreachable)?;
+        // Locked first: who cancels looks for an attempt afterwards.
+        let mut slot = self.attempt.lock();
         if self.cancelled.load(Ordering::SeqCst) {
             return Err(closed().into());
         }
-        let mut slot = self.attempt.lock();
         let served = match by {
             By::Worker => Served::ByWorker(self.itself.upgrade().ok_or_else(closed)?),
             By::Caller => Served::ByCaller,
@@ -346,7 +329,7 @@ impl Outgoing {
     }
 
     /// The program does not want the connection any more.
-    pub(crate) fn cancel(&self) {
+    pub(super) fn cancel(&self) {
         self.cancelled.store(true, Ordering::SeqCst);
         if let Some(attempt) = self.attempt.lock().take() {
             drop(attempt.calling.leave(&self.engine.worker));
@@ -363,7 +346,7 @@ impl Outgoing {
     }
 
     fn end(&self, attempt: Attempt, end: End) {
-        let wanted = !self.id.is_gone() && !self.cancelled.load(Ordering::SeqCst);
+        let wanted = !self.owner.is_gone() && !self.cancelled.load(Ordering::SeqCst);
         let fall_back = wanted && self.may_retry(&attempt, &end);
         if wanted && !fall_back && matches!(end, End::Failed(ConnectError::Startup(_))) {
             self.report_no_mpa(attempt.calling.heard());
@@ -430,32 +413,25 @@ impl Outgoing {
     }
 
     fn report(&self, result: Result<(Line, Reply), ConnectError>) {
-        let Some(id) = self.id.upgrade() else { return };
-        if result.as_ref().is_err_and(is_refusal) {
-            id.failed();
-            if id.ask_for_packets(self.endpoint.as_ref(), &self.params) {
-                return;
-            }
+        let Some(connection) = self.connection.upgrade() else { return };
+        if self.cancelled.load(Ordering::SeqCst) {
+            return;
         }
-        let attached = result.and_then(|(line, reply)| self.attach(&id, line, reply));
-        if let Err(error) = &attached {
-            let qp = self.endpoint.as_ref().map(|endpoint| endpoint.id());
-            let local = id.ends().and_then(|(local, _)| local);
-            fate::not_made(qp, local, self.peer, IWARP, error);
-            if is_refusal(error) && self.origin.lock().is_last {
-                nobody_listens(self.peer, self.engine.timers.now().0.saturating_sub(self.began.0));
-            }
+        if result.as_ref().is_err_and(is_refusal)
+            && let Some(qp) = &self.qp
+            && self.owner.goes_on(&*connection, qp, &self.params)
+        {
+            return;
         }
-        let kind = match attached {
-            Ok(()) => return,
-            Err(ConnectError::Rejected { private_data, ird, ord }) => {
-                EventKind::Rejected { private_data, ird, ord, reason: None }
-            }
-            Err(ConnectError::Unreachable(error)) => EventKind::Unreachable(error),
-            Err(error) => EventKind::ConnectError(error),
-        };
-        id.failed();
-        id.push(kind);
+        let attached = result.and_then(|(line, reply)| self.attach(&connection, line, reply));
+        let Err(error) = attached else { return };
+        let qp = self.qp.as_ref().map(|qp| qp.number);
+        fate::not_made(qp, self.local, self.peer, IWARP, &error);
+        if is_refusal(&error) && self.origin.lock().is_last {
+            nobody_listens(self.peer, self.retries.lasted());
+        }
+        self.owner.failed(&*connection);
+        self.owner.tell(not_made(error));
     }
 
     /// Something answers at the peer's address that does not speak MPA.
@@ -474,41 +450,37 @@ impl Outgoing {
         );
     }
 
-    fn attach(&self, id: &Arc<IdCore>, line: Line, reply: Reply) -> Result<(), ConnectError> {
+    fn attach(
+        &self,
+        connection: &Connection,
+        line: Line,
+        reply: Reply,
+    ) -> Result<(), ConnectError> {
         let local = line.ends().local;
         let stream = operate(line, &self.engine.options)?;
         let agreed = Agreed { terms: reply.negotiated, rnr_retry: self.params.rnr_retry };
         let terms = &reply.negotiated;
-        let Some(endpoint) = &self.endpoint else {
+        if let Some(local) = local {
+            self.owner.is_at(local);
+        }
+        let endpoint = self.qp.as_ref().and_then(|qp| qp.endpoint.as_ref());
+        let Some(endpoint) = endpoint else {
             let (ird, ord, private_data) = (terms.ird, terms.ord, reply.private_data);
-            id.responded(stream, agreed, local);
-            id.push(EventKind::Responded { private_data, ird, ord });
+            connection.responded(stream, agreed)?;
+            self.owner.tell(EventKind::Responded { private_data, ird, ord });
             return Ok(());
         };
-        let connection = self.engine.worker.next_id();
+        let number = self.engine.worker.next_id();
         if let Some(fault) = terms.fault {
-            Link::attach(endpoint, stream, &agreed, connection, None, || {})?;
+            Link::attach(endpoint, stream, &agreed, number, None, || {})?;
             return Err(ConnectError::Terms(fault));
         }
-        let watch = id.established(endpoint, connection, local);
-        let watch = Some(Arc::new(watch) as Arc<dyn Observer>);
-        Link::attach(endpoint, stream, &agreed, connection, watch, || {
-            id.push(EventKind::established(terms, reply.private_data));
+        let watch = Arc::new(connection.connected(endpoint, number)?) as Arc<dyn Observer>;
+        Link::attach(endpoint, stream, &agreed, number, Some(watch), || {
+            self.owner.tell(established(terms, reply.private_data));
         })?;
         Ok(())
     }
-}
-
-/// A program wanted to connect to a server that is not there.
-#[cold]
-pub(crate) fn nobody_listens(peer: SocketAddr, waited: Duration) {
-    let peer = canonical(peer);
-    report!(
-        WARN,
-        "nobody listens at {peer}: it has refused the connection for {:.1} s; start the server \
-         first, and compare address and port (the peer's firewall may refuse as well)",
-        waited.as_secs_f64(),
-    );
 }
 
 fn refused() -> ConnectError {
@@ -559,6 +531,26 @@ mod tests {
     use crate::port::{Ipv6Listen, Sharing};
     use crate::{Device, Options};
 
+    /// An attempt of a connection that `id` owns.
+    fn attempt(id: &Id, peer: SocketAddr) -> (Arc<Connection>, Arc<Outgoing>) {
+        let core = id.core().unwrap();
+        let call = Call {
+            owner: Arc::new(core.downgrade()),
+            peer,
+            local: None,
+            source: None,
+            reserved: None,
+            traffic_class: None,
+            is_last: true,
+            qp: None,
+            params: ConnectParams::default(),
+        };
+        let connection = Connection::outgoing(core.engine(), call).unwrap();
+        let outgoing = connection.attempt().unwrap();
+        outgoing.start(By::Worker).unwrap();
+        (connection, outgoing)
+    }
+
     /// Connections to a peer are asked for in the program's order, unless the first takes long.
     #[test]
     fn nobody_overtakes_a_connection_that_is_not_made_yet() {
@@ -576,18 +568,8 @@ mod tests {
         let _one = network.connect(None, peer, None).unwrap();
         let connecting = || {
             let id = Id::new(&channel).unwrap();
-            let origin = Origin { reserved: None, local: None, traffic_class: None, is_last: true };
-            let params = ConnectParams::default();
-            let outgoing = Outgoing::start(
-                origin,
-                peer,
-                None,
-                &params,
-                id.core().unwrap().downgrade(),
-                By::Worker,
-            )
-            .unwrap();
-            (id, outgoing)
+            let (connection, outgoing) = attempt(&id, peer);
+            ((id, connection), outgoing)
         };
         let (_first_id, first) = connecting();
         assert!(first.attempt.lock().as_ref().is_some_and(|first| !first.calling.has_asked()));
@@ -616,16 +598,7 @@ mod tests {
                     let channel = EventChannel::new(device).unwrap();
                     for _ in 0..3 {
                         let id = Id::new(&channel).unwrap();
-                        let origin = Origin {
-                            reserved: None,
-                            local: None,
-                            traffic_class: None,
-                            is_last: true,
-                        };
-                        let core = id.core().unwrap().downgrade();
-                        let params = ConnectParams::default();
-                        let _outgoing =
-                            Outgoing::start(origin, peer, None, &params, core, By::Worker).unwrap();
+                        let _attempt = attempt(&id, peer);
                         let event = channel.wait(Some(PATIENCE)).unwrap().expect("it ends");
                         assert!(matches!(event.kind, EventKind::Unreachable(_)), "{event:?}");
                     }

@@ -6,13 +6,12 @@ use std::sync::Arc;
 
 use iwarp_proto::mpa::startup::Negotiated;
 
-use crate::cm::EventKind;
-use crate::cm::id::WeakId;
+use crate::connect::{EventKind, Owner};
 use crate::engine::ended::{Ended, Observer};
 use crate::engine::endpoint::Endpoint;
 use crate::engine::sync::{AtomicBool, Ordering};
 
-/// A connection that an id has or had.
+/// A stream's connection that there is or was.
 #[derive(Clone)]
 pub(crate) struct Connected {
     pub(crate) endpoint: Arc<Endpoint>,
@@ -35,15 +34,16 @@ impl Connected {
 
 /// Passes on what happens to a connection.
 pub(crate) struct Watch {
-    id: WeakId,
+    owner: Arc<dyn Owner>,
     /// The terms, where the connection is up only when the peer's first frame has come.
     established: Option<Negotiated>,
     over: Arc<AtomicBool>,
 }
 
 impl Watch {
-    pub(crate) fn new(id: WeakId, established: Option<Negotiated>) -> Self {
-        Self { id, established, over: Arc::new(AtomicBool::new(false)) }
+    pub(crate) fn new(owner: &Arc<dyn Owner>, established: Option<Negotiated>) -> Self {
+        let owner = Arc::clone(owner);
+        Self { owner, established, over: Arc::new(AtomicBool::new(false)) }
     }
 
     /// The connection that it watches, by its number.
@@ -55,12 +55,18 @@ impl Watch {
 impl Observer for Watch {
     fn first_heard(&self) {
         if let Some(terms) = &self.established {
-            self.id.push(EventKind::established(terms, Vec::new()));
+            self.owner.tell(established(terms, Vec::new()));
         }
     }
 
     fn disconnected(&self, why: Ended) {
         self.over.store(true, Ordering::SeqCst);
-        self.id.push(EventKind::Disconnected(why));
+        self.owner.tell(EventKind::Disconnected(why));
     }
+}
+
+/// The event that tells of a connection on these terms.
+pub(super) fn established(terms: &Negotiated, private_data: Vec<u8>) -> EventKind {
+    let Negotiated { ird, ord, peer_ird, peer_ord, .. } = *terms;
+    EventKind::Established { private_data, ird, ord, peer_ird, peer_ord }
 }

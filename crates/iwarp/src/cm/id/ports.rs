@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Addresses and ports that an id is bound to.
+//!
+//! Ports are TCP's, or of a port space of the connection manager's own: for datagram services, and
+//! wherever no stream is made or taken.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use super::{Choices, Id, IdCore, State};
+use crate::engine::sync::Guard;
+use crate::port::{Ipv6Listen, Network, Reservation, Sharing};
+use crate::report;
+
+impl Id {
+    /// Binds to a local address; with port 0 the system chooses one, which is reserved from then
+    /// on.
+    ///
+    /// # Errors
+    ///
+    /// `AddrInUse`, `AddrNotAvailable`; `InvalidInput` when it is bound already.
+    pub fn bind(&self, addr: SocketAddr) -> io::Result<()> {
+        let core = self.core.check()?;
+        let mut state = core.state.lock();
+        if state.local.is_some() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        if core.has_own_ports() {
+            return core.take_port(&mut state, addr);
+        }
+        let reserved = state.choices.reserve_to_listen(core.network(), addr)?;
+        reserved.bequeath();
+        reserved.admit_program();
+        state.local = Some(reserved.local_addr()?);
+        state.source = state.local;
+        state.reserved = Some(reserved);
+        Ok(())
+    }
+}
+
+impl IdCore {
+    /// True if its ports are of a port space of the connection manager's, as on a RoCE card, and
+    /// not TCP's: no stream is made or taken.
+    pub(super) fn has_own_ports(&self) -> bool {
+        self.kind.datagrams || self.has_packets_only()
+    }
+
+    /// Takes the port of an address in the id's port space.
+    pub(super) fn take_port(
+        &self,
+        state: &mut Guard<'_, State>,
+        addr: SocketAddr,
+    ) -> io::Result<()> {
+        // An address that is not this host's is noticed here, as with connections.
+        let ip = addr.ip();
+        if !ip.is_unspecified() && !ip.is_loopback() && !self.is_own(ip) {
+            return Err(io::ErrorKind::AddrNotAvailable.into());
+        }
+        let Choices { share_address, ipv6_only, .. } = state.choices;
+        let port =
+            self.engine().service_ports.take(self.kind.space, addr, ipv6_only, share_address)?;
+        let mut local = addr;
+        local.set_port(port.number());
+        state.local = Some(local);
+        state.source = state.local;
+        state.service_port = Some(port);
+        Ok(())
+    }
+
+    /// True if an address is this host's.
+    fn is_own(&self, ip: IpAddr) -> bool {
+        self.network().source_for(SocketAddr::new(ip, 0)).is_ok_and(|source| source == ip)
+    }
+}
+
+impl Choices {
+    pub(super) fn reserve(
+        self,
+        network: &dyn Network,
+        addr: SocketAddr,
+    ) -> io::Result<Box<dyn Reservation>> {
+        let ipv6 = if self.ipv6_only { Ipv6Listen::Only } else { Ipv6Listen::DualStack };
+        let sharing = if self.share_address { Sharing::Shared } else { Sharing::Exclusive };
+        network.reserve(addr, ipv6, sharing)
+    }
+
+    /// As [`Self::reserve`], for a listener: the program may have a TCP listener of that number, too.
+    pub(super) fn reserve_to_listen(
+        self,
+        network: &dyn Network,
+        addr: SocketAddr,
+    ) -> io::Result<Box<dyn Reservation>> {
+        let ipv6 = if self.ipv6_only { Ipv6Listen::Only } else { Ipv6Listen::DualStack };
+        match self.reserve(network, addr) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                let reserved = network.reserve_beside_program(addr, ipv6)?;
+                report!(
+                    INFO, %addr,
+                    "the program has a TCP socket of this number: clients of this library come to \
+                     the listener for RDMA, all others to the socket"
+                );
+                Ok(reserved)
+            }
+            reserved => reserved,
+        }
+    }
+}

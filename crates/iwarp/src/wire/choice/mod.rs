@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The one place that knows that there are several wires.
+//!
+//! ```text
+//!   core      the cores of queue pairs, and the choice that one may have
+//!   connect   the connections of ids: by which wire they are asked for and come in
+//! ```
+
+mod connect;
+mod core;
+
+pub(crate) use self::connect::{Wires, joined};
+pub(crate) use self::core::{Begun, begin};
+pub(crate) use super::roce::service::Offer;
+/// Q_Key of the queue pairs of datagram services of `RDMA_PS_UDP`, and of multicast groups.
+pub use iwarp_roce::cm::UDP_QKEY;

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Connections of the connection manager's ids over iWARP (RFC 5044 §7, RFC 6581).
+//!
+//! ```text
+//!   outgoing   the attempts to connect: the MPA Request, the Reply
+//!   incoming   the Requests that come in at an id which listens
+//!   watch      connections that are up
+//! ```
+
+mod incoming;
+mod outgoing;
+mod watch;
+
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Weak};
+
+use iwarp_types::Time;
+
+pub(crate) use self::incoming::Listening;
+use self::outgoing::Outgoing;
+use self::watch::{Connected, Watch, established};
+use crate::connect::{
+    By, Call, ConnectError, ConnectParams, ConnectionState, EventKind, Exchange, Meanwhile,
+    NamedQp, Owner, closed,
+};
+use crate::engine::Engine;
+use crate::engine::endpoint::Endpoint;
+use crate::engine::options::Wire;
+use crate::engine::sync::Mutex;
+use crate::port::Port;
+use crate::wire::iwarp::link::{Agreed, Link};
+use crate::wire::iwarp::startup::line::Answering;
+
+/// A connection over iWARP, from the first attempt or the peer's Request on.
+pub(crate) struct Connection {
+    engine: Arc<Engine>,
+    owner: Arc<dyn Owner>,
+    state: Mutex<State>,
+}
+
+enum State {
+    Connecting(Arc<Outgoing>),
+    /// The peer waits for the program's answer.
+    Requested(Answering),
+    /// The peer's answer is here, and the program has to name a queue pair.
+    Responded(Box<dyn Port>, Box<Agreed>),
+    Connected(Connected),
+    /// The program knows of the end, or never had a connection. Its posted requests may outlive that.
+    Over(Option<Connected>),
+}
+
+impl State {
+    /// The connection that there is or was.
+    const fn connected(&self) -> Option<&Connected> {
+        match self {
+            Self::Connected(connected) | Self::Over(Some(connected)) => Some(connected),
+            _ => None,
+        }
+    }
+}
+
+impl Connection {
+    /// A connection that the program asks for.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfMemory`.
+    pub(crate) fn outgoing(engine: &Arc<Engine>, call: Call) -> io::Result<Arc<Self>> {
+        iwarp_mem::afford()?;
+        let owner = Arc::clone(&call.owner);
+        let engine = Arc::clone(engine);
+        Ok(Arc::new_cyclic(|itself| {
+            let outgoing = Outgoing::new(&engine, call, Weak::clone(itself));
+            Self { engine, owner, state: Mutex::new(State::Connecting(outgoing)) }
+        }))
+    }
+
+    /// A connection that a peer asks for.
+    fn requested(engine: Arc<Engine>, owner: Arc<dyn Owner>, answering: Answering) -> Arc<Self> {
+        let state = Mutex::new(State::Requested(answering));
+        Arc::new(Self { engine, owner, state })
+    }
+
+    /// The attempt that is being made.
+    fn attempt(&self) -> Option<Arc<Outgoing>> {
+        match &*self.state.lock() {
+            State::Connecting(outgoing) => Some(Arc::clone(outgoing)),
+            _ => None,
+        }
+    }
+
+    /// The peer has accepted, and there is no queue pair yet.
+    fn responded(&self, stream: Box<dyn Port>, agreed: Agreed) -> io::Result<()> {
+        let mut state = self.state.lock();
+        // Unless it was closed meanwhile.
+        if !matches!(*state, State::Connecting(_)) {
+            return Err(closed());
+        }
+        *state = State::Responded(stream, Box::new(agreed));
+        Ok(())
+    }
+
+    /// The peer has accepted, and `endpoint` gets the stream now, under that number. Returns the
+    /// observer of what becomes of it.
+    fn connected(&self, endpoint: &Arc<Endpoint>, number: u64) -> io::Result<Watch> {
+        let watch = Watch::new(&self.owner, None);
+        let mut state = self.state.lock();
+        // As above.
+        if !matches!(*state, State::Connecting(_)) {
+            return Err(closed());
+        }
+        *state = State::Connected(watch.connected(endpoint, number));
+        Ok(watch)
+    }
+
+    /// Replaces a state by its end, and returns it.
+    fn take(&self) -> State {
+        std::mem::replace(&mut *self.state.lock(), State::Over(None))
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").field("state", &self.state()).finish_non_exhaustive()
+    }
+}
+
+impl Exchange for Connection {
+    fn state(&self) -> ConnectionState {
+        match &*self.state.lock() {
+            State::Connecting(_) => ConnectionState::Connecting,
+            State::Requested(_) => ConnectionState::Requested,
+            State::Responded(..) => ConnectionState::Responded,
+            State::Connected(_) => ConnectionState::Connected,
+            State::Over(_) => ConnectionState::Over,
+        }
+    }
+
+    fn wire(&self) -> Wire {
+        Wire::Iwarp
+    }
+
+    fn endpoint(&self) -> Option<Arc<Endpoint>> {
+        self.state.lock().connected().map(|connected| Arc::clone(&connected.endpoint))
+    }
+
+    fn begin(self: Arc<Self>, by: By) -> Result<(), ConnectError> {
+        self.attempt().ok_or_else(closed)?.start(by)
+    }
+
+    fn drive(&self, meanwhile: &Meanwhile, until: Time) -> io::Result<()> {
+        self.attempt().map_or(Ok(()), |attempt| attempt.drive(meanwhile, until))
+    }
+
+    fn accept(
+        self: Arc<Self>,
+        qp: &NamedQp,
+        params: &ConnectParams,
+        traffic_class: Option<u8>,
+    ) -> Result<(), ConnectError> {
+        let invalid = || io::Error::from(io::ErrorKind::InvalidInput);
+        let endpoint = qp.endpoint.as_ref().ok_or_else(invalid)?;
+        let mut state = self.state.lock();
+        // It can be answered once only, even if that fails.
+        let mut answering = match std::mem::replace(&mut *state, State::Over(None)) {
+            State::Requested(answering) => answering,
+            other => {
+                *state = other;
+                return Err(invalid().into());
+            }
+        };
+        if let Some(class) = traffic_class {
+            answering.port().set_traffic_class(class)?;
+        }
+        answering.is_accepted();
+        let (stream, terms) = answering.accept(&self.engine, params)?;
+        let connection = self.engine.worker.next_id();
+        let waits = terms.peer_to_peer;
+        let watch = Watch::new(&self.owner, waits.then_some(terms));
+        *state = State::Connected(watch.connected(endpoint, connection));
+        drop(state);
+        let agreed = Agreed { terms, rnr_retry: params.rnr_retry };
+        let attached =
+            Link::attach(endpoint, stream, &agreed, connection, Some(Arc::new(watch)), || {
+                if !waits {
+                    self.owner.tell(established(&terms, Vec::new()));
+                }
+            });
+        Ok(attached.inspect_err(|_| self.is_told_of_the_end())?)
+    }
+
+    fn reject(&self, private_data: &[u8]) -> io::Result<()> {
+        let mut state = self.state.lock();
+        // As for accepting.
+        match std::mem::replace(&mut *state, State::Over(None)) {
+            State::Requested(answering) => answering.reject(private_data),
+            other => {
+                *state = other;
+                Err(io::ErrorKind::InvalidInput.into())
+            }
+        }
+    }
+
+    fn establish(self: Arc<Self>, qp: &NamedQp) -> io::Result<()> {
+        let endpoint = qp.endpoint.as_ref().ok_or(io::ErrorKind::InvalidInput)?;
+        let mut state = self.state.lock();
+        let (stream, agreed) = match std::mem::replace(&mut *state, State::Over(None)) {
+            State::Responded(stream, agreed) => (stream, agreed),
+            other => {
+                *state = other;
+                return Err(io::ErrorKind::InvalidInput.into());
+            }
+        };
+        let connection = self.engine.worker.next_id();
+        if let Some(fault) = agreed.terms.fault {
+            drop(state);
+            self.owner.failed(&*self);
+            Link::attach(endpoint, stream, &agreed, connection, None, || {})?;
+            return Err(io::Error::new(io::ErrorKind::InvalidData, ConnectError::Terms(fault)));
+        }
+        let watch = Watch::new(&self.owner, None);
+        *state = State::Connected(watch.connected(endpoint, connection));
+        drop(state);
+        let attached =
+            Link::attach(endpoint, stream, &agreed, connection, Some(Arc::new(watch)), || {});
+        attached.inspect_err(|_| {
+            self.owner.failed(&*self);
+        })
+    }
+
+    fn disconnect(self: Arc<Self>) {
+        let connected = self.state.lock().connected().cloned();
+        if let Some(connected) = connected {
+            connected.end();
+        }
+    }
+
+    fn close(self: Arc<Self>) {
+        match self.take() {
+            State::Connecting(outgoing) => outgoing.cancel(),
+            State::Connected(connected) | State::Over(Some(connected)) => connected.end(),
+            // Dropping a request refuses it.
+            State::Requested(_) | State::Responded(..) | State::Over(None) => {}
+        }
+    }
+
+    fn abandon(self: Arc<Self>) {
+        match self.take() {
+            State::Connecting(outgoing) => outgoing.cancel(),
+            State::Connected(connected) if !connected.is_over() => {
+                self.engine.worker.soon(Box::new(move || connected.end()));
+            }
+            State::Requested(_) | State::Responded(..) | State::Connected(_) | State::Over(_) => {}
+        }
+    }
+
+    fn is_told_of_the_end(&self) {
+        let mut state = self.state.lock();
+        if let State::Connected(connected) = &*state {
+            *state = State::Over(Some(connected.clone()));
+        }
+    }
+}
+
+/// The event that tells of a connection that was not made.
+fn not_made(error: ConnectError) -> EventKind {
+    match error {
+        ConnectError::Rejected { private_data, ird, ord } => {
+            EventKind::Rejected { private_data, ird, ord, reason: None }
+        }
+        ConnectError::Unreachable(error) => EventKind::Unreachable(error),
+        error => EventKind::ConnectError(error),
+    }
+}
