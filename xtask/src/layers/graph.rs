@@ -96,14 +96,13 @@ impl Graph {
         problems.into_iter().collect()
     }
 
-    /// One line for each circle in `layer` that has other modules in it than the known ones.
-    pub(super) fn circles_in(&self, layer: &str, known: &[&str]) -> Vec<String> {
+    /// One line for each circle that has modules of `layer` in it.
+    pub(super) fn circles_in(&self, layer: &str) -> Vec<String> {
         let below = format!("{layer}::");
-        let is_new = |name: &String| {
-            (name == layer || name.starts_with(&below)) && !known.contains(&name.as_str())
-        };
-        let new = self.circles().into_iter().filter(|circle| circle.iter().any(is_new));
-        new.map(|circle| format!("these name each other in a circle: {}", circle.join(" ")))
+        let is_in_layer = |name: &String| name == layer || name.starts_with(&below);
+        let circles = self.circles().into_iter().filter(|circle| circle.iter().any(is_in_layer));
+        circles
+            .map(|circle| format!("these name each other in a circle: {}", circle.join(" ")))
             .collect()
     }
 

@@ -1,24 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Events of the connection manager.
+//! Channels, in which a program finds the events of its ids.
 
-use std::collections::VecDeque;
-use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use iwarp_os::{EventFd, EventFdKind, FdPlace, Interest, ProcessOwned, poll};
-use iwarp_types::{Source, Time};
+use iwarp_types::Time;
 
-use crate::cm::id::{IdCore, WeakId};
-use crate::cm::turns::Turns;
+use crate::cm::events::Taken;
+use crate::cm::id::{Events, IdCore};
 use crate::cm::{EventKind, Id};
-use crate::engine::ended::Observer;
 use crate::engine::now;
 use crate::engine::poll_set::{By, Waiting, wait_beside};
-use crate::engine::sync::{Guard, Mutex};
 use crate::engine::wake_fd::WakeFd;
 use crate::verbs::Device;
 use crate::wire::choice::Wires;
@@ -35,259 +31,16 @@ pub struct Event {
     pub kind: EventKind,
 }
 
-/// An event that the program has not taken yet. It keeps no id: a program that has dropped one is
-/// not told what happened to it.
-struct Unread {
-    id: Holder,
-    listener: Option<WeakId>,
-    kind: EventKind,
-    /// Of a request: where it is from.
-    source: Option<Source>,
-    /// The queue is in the order of these.
-    round: u64,
-}
-
-enum Holder {
-    /// A connection request's, which the program does not have yet.
-    New(Arc<IdCore>),
-    Known(WeakId),
-}
-
-impl Unread {
-    fn concerns(&self, id: *const IdCore) -> bool {
-        let own = matches!(&self.id, Holder::Known(known) if known.is(id));
-        own || self.listener.as_ref().is_some_and(|listener| listener.is(id))
-    }
-
-    fn take(self) -> Option<Event> {
-        let id = match self.id {
-            Holder::New(id) => id,
-            Holder::Known(id) => id.upgrade()?,
-        };
-        let listener = match self.listener {
-            Some(listener) => Some(listener.upgrade()?),
-            None => None,
-        };
-        if matches!(self.kind, EventKind::Disconnected(_)) {
-            id.is_told_of_the_end();
-        }
-        Some(Event { id: Id::of(id), listener: listener.map(Id::of), kind: self.kind })
+impl Event {
+    fn of(Taken { id, listener, kind }: Taken<IdCore>) -> Self {
+        Self { id: Id::of(id), listener: listener.map(Id::of), kind }
     }
 }
-
-pub(crate) struct ChannelCore {
-    queue: Mutex<Queue>,
-    /// Absent where the program has none to sleep on.
-    fd: Option<Arc<EventFd>>,
-    pub(crate) wires: Arc<Wires>,
-    /// Is told, beside the program, how the connection ended that the channel was made for.
-    watch: OnceLock<Arc<dyn Observer>>,
-}
-
-#[derive(Default)]
-struct Queue {
-    events: VecDeque<Unread>,
-    turns: Turns,
-    /// Requests that came while a connection was being accepted: its peer may know of that already,
-    /// and the program is told of that connection first.
-    held: VecDeque<Unread>,
-    /// Connections that are being accepted.
-    accepting: usize,
-    /// Of the threads that sleep in the library until there is an event.
-    sleepers: Vec<Arc<WakeFd>>,
-}
-
-impl Queue {
-    /// Adds an event, for which there is memory. If it concerns an id whose request the program has
-    /// not taken yet, it comes after that request.
-    fn add(&mut self, mut event: Unread) {
-        event.round = match (event.source, &event.id) {
-            (Some(source), _) => self.turns.enter(source),
-            (None, Holder::Known(known)) if !self.turns.nobody_waits() => {
-                let of_id = |other: &&Unread| match &other.id {
-                    Holder::New(new) => known.is(Arc::as_ptr(new)),
-                    Holder::Known(_) => false,
-                };
-                let request = self.events.iter().find(of_id).map_or(0, |request| request.round);
-                self.turns.current().max(request)
-            }
-            (None, _) => self.turns.current(),
-        };
-        let place = self.events.partition_point(|other| other.round <= event.round);
-        self.events.insert(place, event);
-    }
-}
-
-impl fmt::Debug for ChannelCore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ChannelCore").finish_non_exhaustive()
-    }
-}
-
-impl ChannelCore {
-    fn new(wires: &Arc<Wires>, fd: Option<Arc<EventFd>>) -> Arc<Self> {
-        let wires = Arc::clone(wires);
-        Arc::new(Self { queue: Mutex::default(), fd, wires, watch: OnceLock::new() })
-    }
-
-    /// Has `observer` told, beside the program, of connections that end.
-    pub(crate) fn watch(&self, observer: Arc<dyn Observer>) {
-        let _ = self.watch.set(observer);
-    }
-
-    /// Something happened to `id`.
-    pub(crate) fn push(&self, id: WeakId, kind: EventKind) {
-        self.add([Unread { id: Holder::Known(id), listener: None, kind, source: None, round: 0 }]);
-    }
-
-    /// `listener` was asked for a connection, which is `id`.
-    pub(crate) fn push_request(&self, id: Arc<IdCore>, listener: WeakId, kind: EventKind) {
-        let source = id.ends().map(|(_, peer)| Source::of(peer.ip()));
-        let listener = Some(listener);
-        let request = Unread { id: Holder::New(id), listener, kind, source, round: 0 };
-        let mut queue = self.queue.lock();
-        if queue.accepting > 0 && queue.held.try_reserve(1).is_ok() {
-            queue.held.push_back(request);
-            return;
-        }
-        drop(queue);
-        self.add([request]);
-    }
-
-    /// From now on requests wait until what this returns is dropped: a connection is accepted, and
-    /// what its peer asks for next must not be told before it.
-    pub(crate) fn hold_requests(self: &Arc<Self>) -> Holding {
-        self.queue.lock().accepting += 1;
-        Holding(Arc::clone(self))
-    }
-
-    fn add(&self, events: impl IntoIterator<Item = Unread>) {
-        self.add_to(self.queue.lock(), events);
-    }
-
-    /// The descriptor is changed under the lock of the events, so that it is readable exactly
-    /// while there are some.
-    fn add_to(&self, mut queue: Guard<'_, Queue>, events: impl IntoIterator<Item = Unread>) {
-        // Dropped after the queue is unlocked: a request refuses its connection then.
-        let mut events = events.into_iter();
-        let mut lost = None;
-        for event in events.by_ref() {
-            if queue.events.try_reserve(1).is_err() || !queue.turns.reserve() {
-                tracing::error!("out of memory: an event of the connection manager is lost");
-                lost = Some(event);
-                break;
-            }
-            if let (EventKind::Disconnected(why), Some(watch)) = (&event.kind, self.watch.get()) {
-                watch.disconnected(*why);
-            }
-            queue.add(event);
-            if let Some(fd) = &self.fd {
-                // Only fails beyond 2^64 events.
-                let _ = fd.signal();
-            }
-        }
-        queue.sleepers.drain(..).for_each(|wake_fd| wake_fd.signal());
-        drop(queue);
-        drop(lost);
-    }
-
-    fn pop_one(&self) -> Option<Unread> {
-        let mut queue = self.queue.lock();
-        let event = queue.events.pop_front()?;
-        if let Some(source) = event.source {
-            queue.turns.tell(source, event.round);
-        }
-        self.taken(&queue);
-        Some(event)
-    }
-
-    /// An event of the queue, which is locked, was taken out.
-    fn taken(&self, _: &Queue) {
-        if let Some(fd) = &self.fd {
-            let _ = fd.try_wait();
-        }
-    }
-
-    pub(crate) fn pop(&self) -> Option<Event> {
-        loop {
-            if let Some(event) = self.pop_one()?.take() {
-                return Some(event);
-            }
-        }
-    }
-
-    /// Takes out what waits for `id`: its own events, and requests that came in there.
-    pub(crate) fn remove(&self, id: *const IdCore) -> Removed {
-        let mut queue = self.queue.lock();
-        let mut removed = VecDeque::new();
-        move_if(&mut queue.events, &mut removed, |event| event.concerns(id));
-        removed.iter().for_each(|_| self.taken(&queue));
-        removed.iter().filter_map(|event| event.source).for_each(|gone| queue.turns.leave(gone));
-        move_if(&mut queue.held, &mut removed, |event| event.concerns(id));
-        Removed(removed)
-    }
-
-    /// Has the next event signal a descriptor. False where there are some already.
-    fn sleep(&self, wake_fd: &Arc<WakeFd>) -> bool {
-        let mut queue = self.queue.lock();
-        if !queue.events.is_empty() {
-            return false;
-        }
-        queue.sleepers.push(Arc::clone(wake_fd));
-        true
-    }
-
-    /// Has it rung no more.
-    fn wake(&self, wake_fd: &Arc<WakeFd>) {
-        self.queue.lock().sleepers.retain(|other| !Arc::ptr_eq(other, wake_fd));
-    }
-
-    /// Adds what was taken out of another channel.
-    pub(crate) fn put(self: &Arc<Self>, removed: Removed) {
-        for event in &removed.0 {
-            if let Holder::New(id) = &event.id {
-                id.redirect(self);
-            }
-        }
-        self.add(removed.0);
-    }
-}
-
-/// Moves what is `wanted` from one queue to the end of another.
-fn move_if(
-    from: &mut VecDeque<Unread>,
-    to: &mut VecDeque<Unread>,
-    wanted: impl Fn(&Unread) -> bool,
-) {
-    // Once around, each back to its place but for those: what stays needs no memory for that.
-    for _ in 0..from.len() {
-        let Some(event) = from.pop_front() else { break };
-        if wanted(&event) { to.push_back(event) } else { from.push_back(event) }
-    }
-}
-
-/// A connection is being accepted: see [`ChannelCore::hold_requests`].
-pub(crate) struct Holding(Arc<ChannelCore>);
-
-impl Drop for Holding {
-    fn drop(&mut self) {
-        let Self(channel) = self;
-        let mut queue = channel.queue.lock();
-        queue.accepting -= 1;
-        if queue.accepting == 0 && !queue.held.is_empty() {
-            let held = std::mem::take(&mut queue.held);
-            channel.add_to(queue, held);
-        }
-    }
-}
-
-/// Events taken out of a channel. Dropping them refuses the requests among them.
-pub(crate) struct Removed(VecDeque<Unread>);
 
 /// A queue in which the events of ids arrive.
 #[derive(Clone, Debug)]
 pub struct EventChannel {
-    pub(crate) core: ProcessOwned<Arc<ChannelCore>>,
+    pub(crate) core: ProcessOwned<Arc<Events>>,
     fd: Arc<EventFd>,
 }
 
@@ -317,7 +70,7 @@ impl EventChannel {
 
     fn with(wires: &Arc<Wires>, fd: EventFd) -> Self {
         let fd = Arc::new(fd);
-        let core = ProcessOwned::new(ChannelCore::new(wires, Some(Arc::clone(&fd))));
+        let core = ProcessOwned::new(Events::new(wires, Some(Arc::clone(&fd))));
         Self { core, fd }
     }
 
@@ -330,7 +83,7 @@ impl EventChannel {
         let core = self.core.check()?;
         let deadline = timeout.map(|timeout| now().plus(timeout));
         loop {
-            if let Some(event) = core.pop() {
+            if let Some(event) = core.pop().map(Event::of) {
                 return Ok(Some(event));
             }
             let left = deadline.map(|deadline| deadline.0.saturating_sub(now().0));
@@ -356,7 +109,7 @@ impl EventChannel {
 
     /// Takes an event if there is one.
     pub fn try_next(&self) -> Option<Event> {
-        self.core.alive()?.pop()
+        self.core.alive()?.pop().map(Event::of)
     }
 }
 
@@ -370,12 +123,12 @@ impl AsFd for EventChannel {
 /// A channel without a descriptor, for callers that block in the library.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
-    core: ProcessOwned<Arc<ChannelCore>>,
+    core: ProcessOwned<Arc<Events>>,
 }
 
 impl Mailbox {
     pub(crate) fn new(wires: &Arc<Wires>) -> Self {
-        Self { core: ProcessOwned::new(ChannelCore::new(wires, None)) }
+        Self { core: ProcessOwned::new(Events::new(wires, None)) }
     }
 
     /// The channel.
@@ -383,7 +136,7 @@ impl Mailbox {
     /// # Errors
     ///
     /// `ENODEV` in a forked child.
-    pub(crate) fn core(&self) -> io::Result<&Arc<ChannelCore>> {
+    pub(crate) fn core(&self) -> io::Result<&Arc<Events>> {
         self.core.check()
     }
 
@@ -396,14 +149,14 @@ impl Mailbox {
     ) -> io::Result<Option<Event>> {
         let core = self.core.check()?;
         loop {
-            if let Some(event) = core.pop() {
+            if let Some(event) = core.pop().map(Event::of) {
                 return Ok(Some(event));
             }
             let left = deadline.map(|deadline| deadline.0.saturating_sub(now().0));
             if left == Some(Duration::ZERO) {
                 // The worker may have stayed away, as callers come here.
                 waiting.iter().for_each(|waiting| _ = waiting.set().drive(By::Caller));
-                return Ok(core.pop());
+                return Ok(core.pop().map(Event::of));
             }
             let wake_fd = WakeFd::of_thread()?;
             if !core.sleep(&wake_fd) {

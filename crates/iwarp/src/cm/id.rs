@@ -31,11 +31,11 @@ use std::sync::{Arc, Weak};
 
 use iwarp_os::ProcessOwned;
 pub use iwarp_types::PortSpace;
+use iwarp_types::Source;
 
 pub(crate) use self::owner::WeakId;
-use crate::cm::channel::{ChannelCore, Mailbox};
-use crate::cm::{ConnectionState, EventChannel, EventKind};
-use crate::connect::{Arrivals, Exchange, Make};
+use crate::cm::events::{self, Subject};
+use crate::connect::{Arrivals, ConnectionState, EventKind, Exchange, Make};
 use crate::engine::Engine;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::service_ports::ServicePort;
@@ -67,22 +67,25 @@ struct Kind {
 
 const CONNECTIONS: Kind = Kind { space: PortSpace::CONNECTIONS, datagrams: false };
 
+/// The events of a channel.
+pub(crate) type Events = events::Events<IdCore>;
+
 /// The channel to which the events of an id go. Weak: connection requests that wait there hold
 /// their ids.
 #[derive(Clone)]
-struct Destination(Arc<Mutex<Weak<ChannelCore>>>);
+struct Destination(Arc<Mutex<Weak<Events>>>);
 
 impl Destination {
-    fn new(channel: &Arc<ChannelCore>) -> Self {
+    fn new(channel: &Arc<Events>) -> Self {
         Self(Arc::new(Mutex::new(Arc::downgrade(channel))))
     }
 
-    fn change(&self, channel: &Arc<ChannelCore>) {
+    fn change(&self, channel: &Arc<Events>) {
         *self.0.lock() = Arc::downgrade(channel);
     }
 
     /// Calls `f` with the channel, which stays the id's during the call.
-    fn with(&self, f: impl FnOnce(&Arc<ChannelCore>)) {
+    fn with(&self, f: impl FnOnce(&Arc<Events>)) {
         let destination = self.0.lock();
         let channel = destination.upgrade();
         if let Some(channel) = &channel {
@@ -153,21 +156,6 @@ impl PartialEq for Id {
 impl Eq for Id {}
 
 impl Id {
-    /// Makes an id whose events go to `channel`.
-    ///
-    /// # Errors
-    ///
-    /// `OutOfMemory`; `ENODEV` in a forked child.
-    pub fn new(channel: &EventChannel) -> io::Result<Self> {
-        iwarp_mem::afford()?;
-        Ok(Self::of(IdCore::on(channel.core.check()?, CONNECTIONS, State::default())))
-    }
-
-    /// Makes an id for whose events only a blocked caller waits.
-    pub(crate) fn with_mailbox(mailbox: &Mailbox) -> io::Result<Self> {
-        Ok(Self::of(IdCore::on(mailbox.core()?, CONNECTIONS, State::default())))
-    }
-
     pub(crate) fn of(core: Arc<IdCore>) -> Self {
         Self { core: ProcessOwned::new(core) }
     }
@@ -201,13 +189,6 @@ impl Id {
     /// The value that was attached last.
     pub fn context(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         self.core.alive()?.state.lock().context.clone()
-    }
-
-    /// Directs its events to another channel from now on, including those that already wait.
-    pub fn migrate(&self, channel: &EventChannel) {
-        if let (Some(core), Some(channel)) = (self.core.alive(), channel.core.alive()) {
-            core.move_to(channel);
-        }
     }
 
     /// Lets other ids with the same setting bind to the same address; one of them can listen. Set
@@ -269,15 +250,24 @@ impl Id {
 }
 
 impl IdCore {
-    fn on(channel: &Arc<ChannelCore>, kind: Kind, state: State) -> Arc<Self> {
+    fn on(channel: &Arc<Events>, kind: Kind, state: State) -> Arc<Self> {
         let wires = Arc::clone(&channel.wires);
         let channel = Destination::new(channel);
         Arc::new(Self { channel, wires, kind, state: Mutex::new(state) })
     }
 
+    pub(crate) fn for_connections(channel: &Arc<Events>) -> Arc<Self> {
+        Self::on(channel, CONNECTIONS, State::default())
+    }
+
+    /// An id for datagram services of that port space.
+    pub(crate) fn for_datagrams(channel: &Arc<Events>, space: PortSpace) -> Arc<Self> {
+        Self::on(channel, Kind { space, datagrams: true }, State::default())
+    }
+
     /// The id of a request that came in at one of this kind.
     fn requested(
-        channel: &Arc<ChannelCore>,
+        channel: &Arc<Events>,
         kind: Kind,
         (local, peer): (Option<SocketAddr>, SocketAddr),
         make: Make<'_>,
@@ -325,7 +315,7 @@ impl IdCore {
         self.exchange()?.endpoint()
     }
 
-    pub(crate) fn move_to(&self, channel: &Arc<ChannelCore>) {
+    pub(crate) fn move_to(&self, channel: &Arc<Events>) {
         let mut destination = self.channel.0.lock();
         let before = destination.upgrade();
         *destination = Arc::downgrade(channel);
@@ -339,24 +329,12 @@ impl IdCore {
         drop(before);
     }
 
-    /// A connection request's id goes with the event.
-    pub(crate) fn redirect(&self, channel: &Arc<ChannelCore>) {
-        self.channel.change(channel);
-    }
-
     pub(crate) fn push(self: &Arc<Self>, kind: EventKind) {
         self.downgrade().push(kind);
     }
 
     pub(crate) fn downgrade(self: &Arc<Self>) -> WeakId {
         WeakId::new(Arc::downgrade(self), self.channel.clone(), self.kind)
-    }
-
-    /// The program takes the event that says that the connection is over.
-    pub(crate) fn is_told_of_the_end(&self) {
-        if let Some(exchange) = self.exchange() {
-            exchange.is_told_of_the_end();
-        }
     }
 
     /// From now on the program is told nothing about it.
@@ -368,6 +346,22 @@ impl IdCore {
             // Requests among them are refused here.
             drop(channel.remove(self));
         }
+    }
+}
+
+impl Subject for IdCore {
+    fn source(&self) -> Option<Source> {
+        self.ends().map(|(_, peer)| Source::of(peer.ip()))
+    }
+
+    fn is_told_of_the_end(&self) {
+        if let Some(exchange) = self.exchange() {
+            exchange.is_told_of_the_end();
+        }
+    }
+
+    fn redirect(&self, events: &Arc<Events>) {
+        self.channel.change(events);
     }
 }
 

@@ -75,7 +75,9 @@
 mod addresses;
 mod blocking;
 mod channel;
+mod events;
 mod id;
+mod made;
 mod turns;
 
 pub use addresses::Addresses;

@@ -44,7 +44,7 @@ impl Exposed {
         let access = (access & Access::REMOTE) | Access::LOCAL_WRITE | Access::ZERO_BASED;
         let buffer = Arc::new(Buffer::try_new(len)?);
         let stag = pd.engine.memory.register_buffer(pd.id, &buffer, access, scope)?;
-        let region = pd.region(stag, 0, len, access, Some(Arc::clone(&buffer)));
+        let region = MemoryRegion::of(pd, stag, 0, len, access, Some(Arc::clone(&buffer)));
         Ok(Self { region, buffer })
     }
 

@@ -5,41 +5,14 @@
 use std::io;
 use std::sync::atomic::Ordering;
 
-use iwarp_types::{Access, AddressVector, QpState};
+use iwarp_types::{AddressVector, QpState};
 
-pub use crate::connect::DatagramAttributes;
-use crate::engine::numbers::{Number, Numbers, PSN_BITS};
+use crate::connect::DatagramAttributes;
+use crate::engine::numbers::PSN_BITS;
 use crate::engine::options::Wire;
-use crate::verbs::pd::PdCore;
 use crate::verbs::qp::{Inner, ModifyError, QueuePair};
 use crate::wire::iwarp::rendezvous::{Peer, Retry};
 use crate::wire::roce::prospect::set_named_attributes;
-
-/// The attributes of an RC queue pair before the program has told it anything.
-pub(super) fn untold() -> DatagramAttributes {
-    DatagramAttributes::default().access(Access::REMOTE)
-}
-
-/// The number of an RC queue pair that is found by it: by TCP, by datagrams, or both.
-pub(super) fn addressable_number(pd: &PdCore) -> io::Result<Number> {
-    let (engine, mux) = (&pd.engine, &pd.wires.mux);
-    match engine.options.spoken() {
-        Wire::Iwarp => engine.numbers.addressable(),
-        Wire::Auto => {
-            // It is iWARP where there are no datagrams.
-            let found = mux.open_if_any(engine).map(|mux| engine.numbers.addressable_by_both(&mux));
-            found.and_then(Result::ok).map_or_else(|| engine.numbers.addressable(), Ok)
-        }
-        Wire::Roce => {
-            let mux = mux.open(engine)?;
-            let number = engine.numbers.addressable_by_both(&mux);
-            number
-                .ok()
-                .filter(|number| number.mux().is_some())
-                .map_or_else(|| Numbers::of_datagrams(&mux), Ok)
-        }
-    }
-}
 
 impl QueuePair {
     /// Gives a queue pair over datagrams the attributes for its next state, before [`Self::modify`]

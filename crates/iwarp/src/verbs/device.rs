@@ -23,7 +23,7 @@ use crate::verbs::channel::CompletionChannel;
 use crate::verbs::cq::CompletionQueue;
 use crate::verbs::pd::{PdCore, ProtectionDomain};
 use crate::wire::choice::Wires;
-use crate::wire::iwarp::rendezvous::{Peer, RendezvousListeners};
+use crate::wire::iwarp::rendezvous::Peer;
 
 /// Limits of the device, under the names of `struct ibv_device_attr`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -154,7 +154,6 @@ pub(crate) struct DeviceCore {
 /// The state that siblings have in common beside the engine.
 #[derive(Debug)]
 struct Shared {
-    rendezvous: Arc<RendezvousListeners>,
     wires: Arc<Wires>,
     /// The table of each device that programs see.
     tables: Vec<GidTable>,
@@ -260,10 +259,9 @@ impl Device {
             named: engine.options.visible_devices(),
             options: engine.options.clone(),
         });
-        let rendezvous = RendezvousListeners::new(&engine);
         let tables = facts.named.iter().map(|_| GidTable::default()).collect();
         let wires = Arc::new(Wires::new(&engine));
-        let shared = Arc::new(Shared { rendezvous, wires, tables, guid: OnceLock::new() });
+        let shared = Arc::new(Shared { wires, tables, guid: OnceLock::new() });
         let events = Arc::new(AsyncQueue::new()?);
         Ok(Self::of(Arc::new(DeviceCore { engine, events, shared, facts, place: 0 })))
     }
@@ -429,7 +427,6 @@ impl Device {
                 id,
                 engine: Arc::clone(&core.engine),
                 events: Arc::clone(&core.events),
-                rendezvous: Arc::clone(&core.shared.rendezvous),
                 wires: Arc::clone(&core.shared.wires),
             })
         });

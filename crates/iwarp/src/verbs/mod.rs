@@ -7,6 +7,7 @@
 
 mod channel;
 mod cq;
+mod create;
 mod datagram;
 mod device;
 mod inherit;
@@ -15,12 +16,12 @@ pub(crate) mod pd;
 mod qp;
 mod srq;
 
+pub use crate::connect::DatagramAttributes;
 pub use crate::engine::channel::Look;
 pub use crate::engine::event::AsyncEvent;
 pub use crate::engine::gid::Gid;
 pub use channel::CompletionChannel;
 pub use cq::CompletionQueue;
-pub use datagram::DatagramAttributes;
 pub use device::{Device, DeviceAttributes, OpenError};
 pub use mr::{MemoryRegion, MemoryWindow};
 pub use pd::ProtectionDomain;

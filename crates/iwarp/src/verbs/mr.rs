@@ -9,7 +9,7 @@ use iwarp_os::ProcessOwned;
 use iwarp_types::{Access, Sge, Stag, TaggedOffset};
 
 use crate::engine::Engine;
-use crate::verbs::pd::ProtectionDomain;
+use crate::verbs::pd::{PdCore, ProtectionDomain};
 
 /// A memory region: bytes that work requests may name and, with the right, the peer may reach.
 /// Dropping it deregisters: that waits for uses under way (microseconds), and afterwards nothing
@@ -27,6 +27,18 @@ pub struct MemoryRegion {
 }
 
 impl MemoryRegion {
+    /// The handle of what was registered in a domain.
+    pub(crate) fn of(
+        pd: &PdCore,
+        stag: Stag,
+        base: u64,
+        len: usize,
+        access: Access,
+        buffer: Option<Arc<Buffer>>,
+    ) -> Self {
+        Self { engine: pd.engine(), stag, base, len, access, buffer }
+    }
+
     /// The STag for local work requests.
     pub const fn lkey(&self) -> Stag {
         self.stag

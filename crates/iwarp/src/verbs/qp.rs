@@ -15,16 +15,16 @@ use iwarp_types::{
 };
 use thiserror::Error;
 
+use crate::connect::DatagramAttributes;
 use crate::engine::ended::{Ended, Observer};
 use crate::engine::endpoint::{CoreConfig, Endpoint, EndpointCore, Shape};
 use crate::engine::mover::PacketMover;
-use crate::engine::numbers::{Number, Numbers, PSN_BITS};
+use crate::engine::numbers::{Number, PSN_BITS};
 use crate::engine::options::{Options, Personality};
 use crate::engine::sync::Mutex;
 use crate::port::Port;
 use crate::setters::setters;
 use crate::verbs::cq::CompletionQueue;
-use crate::verbs::datagram::{DatagramAttributes, addressable_number, untold};
 use crate::verbs::device::ATTRIBUTES;
 use crate::verbs::pd::{PdCore, ProtectionDomain};
 use crate::verbs::srq::SharedReceiveQueue;
@@ -173,6 +173,11 @@ pub(super) struct Inner {
     _srq: Option<SharedReceiveQueue>,
 }
 
+/// The attributes of an RC queue pair before the program has told it anything.
+fn untold() -> DatagramAttributes {
+    DatagramAttributes::default().access(Access::REMOTE)
+}
+
 impl Inner {
     fn with_number(
         pd: &Arc<PdCore>,
@@ -224,10 +229,7 @@ impl QueuePair {
         if attributes.qp_type != QpType::Rc {
             return Self::over_datagrams(pd, attributes);
         }
-        let number = match pd.number(Numbers::of_datagrams)? {
-            Some(number) => number,
-            None => pd.engine.numbers.plain()?,
-        };
+        let number = pd.wires.number()?;
         let inner = Inner::with_number(pd, number, attributes, begin)?;
         // Reset may always become Init.
         let _ = inner.endpoint.modify(QpState::Init);
@@ -239,13 +241,13 @@ impl QueuePair {
         attributes: &QueuePairAttributes<'_>,
     ) -> io::Result<Self> {
         iwarp_mem::afford()?;
-        let number = addressable_number(pd)?;
+        let number = pd.wires.addressable_number()?;
         let mut inner = Inner::with_number(pd, number, attributes, begin)?;
         if pd.engine.options.personality == Personality::Iwarp {
             // As an RNIC has it. Reset may always become Init.
             let _ = inner.endpoint.modify(QpState::Init);
         }
-        inner.meeting = Some(Rendezvous::new(&pd.rendezvous, &inner.endpoint));
+        inner.meeting = Some(Rendezvous::new(&pd.wires.rendezvous, &inner.endpoint));
         inner.psn = AtomicU32::new(getrandom::u32()? & PSN_BITS);
         Ok(Self::of(inner, attributes))
     }
@@ -280,7 +282,7 @@ impl QueuePair {
     /// Makes one that sends packets instead of a stream; it is in Reset.
     fn over_datagrams(pd: &Arc<PdCore>, attributes: &QueuePairAttributes<'_>) -> io::Result<Self> {
         iwarp_mem::afford()?;
-        let number = Numbers::of_datagrams(&pd.wires.mux.open(&pd.engine)?)?;
+        let number = pd.wires.packet_number()?;
         Ok(Self::of(Inner::with_number(pd, number, attributes, begin)?, attributes))
     }
 

@@ -8,26 +8,12 @@ use std::sync::Arc;
 
 use iwarp_types::AddressVector;
 
-use super::{Id, IdCore, Kind, Phase, PortSpace, State};
-use crate::cm::EventChannel;
+use super::{Id, Phase};
 use crate::connect::{By, Question};
 use crate::verbs::QueuePair;
 use crate::wire::choice::joined;
 
 impl Id {
-    /// Makes an id for a datagram service, to offer it or to ask for it. [`Self::listen`] and
-    /// [`Self::resolve_addr`] apply to it as to connections; ports of datagram services are a space
-    /// of their own.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::new`].
-    pub fn for_datagrams(channel: &EventChannel, space: PortSpace) -> io::Result<Self> {
-        iwarp_mem::afford()?;
-        let kind = Kind { space, datagrams: true };
-        Ok(Self::of(IdCore::on(channel.core.check()?, kind, State::default())))
-    }
-
     /// Asks for the queue pair of the datagram service at the peer's address. Ends in
     /// [`EventKind::ServiceFound`](crate::cm::EventKind::ServiceFound), [`EventKind::ServiceRefused`](crate::cm::EventKind::ServiceRefused) or [`EventKind::Unreachable`](crate::cm::EventKind::Unreachable).
     /// The peer's program gets `private_data`, 180 bytes at most.

@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use iwarp_os::FamilyClaim;
 
-use super::{Id, IdCore, Kind, Phase, State};
-use crate::cm::EventChannel;
+use super::{Events, Id, IdCore, Kind, Phase, State};
 use crate::port::Acceptor;
 use crate::report;
 
@@ -36,22 +35,13 @@ enum Activity {
     Serving,
 }
 
-impl Id {
-    /// An id in the place of one that this process, a forked child, inherits and that has no connection:
-    /// with its settings, bound where that is bound, and listening if that listens. Its events go to
-    /// `channel`. From then on connections come in there, and no longer at the parent's id; those over
-    /// RoCE v2 only once the parent has ended or closed its own, for which this waits up to 300 ms.
-    ///
-    /// # Errors
-    ///
-    /// `NotConnected` where it has a connection, or is about to: that is the parent's; `WouldBlock` where
-    /// a thread of the parent was just using it; `AddrInUse` where the port is the parent's alone;
-    /// `InvalidInput` where it is not inherited; those of [`Self::listen`].
-    pub fn take_over(channel: &EventChannel, inherited: &Self) -> io::Result<Self> {
+impl IdCore {
+    /// As [`Id::take_over`].
+    pub(crate) fn take_over(events: &Arc<Events>, inherited: &Id) -> io::Result<Arc<Self>> {
         let parents = inherited.core.of_ancestor().ok_or(io::ErrorKind::InvalidInput)?;
         let Inherited { kind, state, has_port, activity } = parents.left_behind()?;
         let (max_pending, local) = (state.max_pending, state.local);
-        let core = IdCore::on(channel.core.check()?, kind, State::default());
+        let core = IdCore::on(events, kind, State::default());
         let mut own = core.state.lock();
         *own = state;
         if let Some(local) = local.filter(|_| has_port) {
@@ -70,11 +60,9 @@ impl Id {
                 core.serve_beside_parent(local, max_pending);
             }
         }
-        Ok(Self::of(core))
+        Ok(core)
     }
-}
 
-impl IdCore {
     /// The parent's id as its forked child finds it.
     fn left_behind(&self) -> io::Result<Inherited> {
         let state = self.state.try_lock().ok_or(io::ErrorKind::WouldBlock)?;

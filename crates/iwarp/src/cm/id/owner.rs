@@ -5,10 +5,8 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
-use super::{Destination, IdCore, Kind};
-use crate::cm::channel::ChannelCore;
-use crate::cm::{ConnectParams, EventKind};
-use crate::connect::{Exchange, Listener, Make, NamedQp, Owner};
+use super::{Destination, Events, IdCore, Kind};
+use crate::connect::{ConnectParams, EventKind, Exchange, Listener, Make, NamedQp, Owner};
 
 /// An id as others know it, who must not keep it: when the program lets go of it, its port is
 /// free and its connection ends.
@@ -28,17 +26,13 @@ impl WeakId {
         self.core.upgrade()
     }
 
-    pub(crate) fn is(&self, id: *const IdCore) -> bool {
-        std::ptr::eq(self.core.as_ptr(), id)
-    }
-
     /// Calls `f` with the channel where its events go, while the program can take them there.
-    pub(super) fn with_channel(&self, f: impl FnOnce(&Arc<ChannelCore>)) {
+    pub(super) fn with_channel(&self, f: impl FnOnce(&Arc<Events>)) {
         self.channel.with(f);
     }
 
     pub(crate) fn push(&self, kind: EventKind) {
-        self.with_channel(|channel| channel.push(self.clone(), kind));
+        self.with_channel(|channel| channel.push(Weak::clone(&self.core), kind));
     }
 
     fn is_dropped(&self) -> bool {
@@ -86,7 +80,7 @@ impl Listener for WeakId {
         self.with_channel(|channel| {
             let Some((make, kind)) = waiting.take() else { return };
             let id = IdCore::requested(channel, self.kind, (local, peer), make);
-            channel.push_request(id, self.clone(), kind);
+            channel.push_request(id, Weak::clone(&self.core), kind);
         });
         // Outside of the lock: dropping it refuses.
         drop(waiting);

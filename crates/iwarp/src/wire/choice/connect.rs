@@ -20,6 +20,7 @@ use crate::engine::Engine;
 use crate::engine::accept_set::AcceptSet;
 use crate::engine::options::Wire;
 use crate::port::Acceptor;
+use crate::wire::iwarp::rendezvous::RendezvousListeners;
 use crate::wire::roce::manager::ConnectionManager;
 use crate::wire::roce::mux::MuxPlace;
 use crate::wire::roce::service::{Offer, Serving};
@@ -31,12 +32,15 @@ use crate::wire::{iwarp, roce};
 pub(crate) struct Wires {
     pub(crate) engine: Arc<Engine>,
     /// Its port for datagrams.
-    pub(crate) mux: Arc<MuxPlace>,
+    pub(super) mux: Arc<MuxPlace>,
+    /// Its queue pairs that meet their peers without the connection manager.
+    pub(crate) rendezvous: Arc<RendezvousListeners>,
 }
 
 impl Wires {
     pub(crate) fn new(engine: &Arc<Engine>) -> Self {
-        Self { engine: Arc::clone(engine), mux: Arc::default() }
+        let rendezvous = RendezvousListeners::new(engine);
+        Self { engine: Arc::clone(engine), mux: Arc::default(), rendezvous }
     }
 
     /// True if connections are over packets always.

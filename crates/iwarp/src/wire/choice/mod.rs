@@ -4,11 +4,13 @@
 //!
 //! ```text
 //!   core      the cores of queue pairs, and the choice that one may have
+//!   numbers   the numbers of queue pairs, by which peers find them
 //!   connect   the connections of ids: by which wire they are asked for and come in
 //! ```
 
 mod connect;
 mod core;
+mod numbers;
 
 pub(crate) use self::connect::{Wires, joined};
 pub(crate) use self::core::{Begun, begin};
