@@ -89,6 +89,7 @@ pub mod wire;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+pub use connect::{Peer, Retry};
 pub use engine::devices::NamedDevice;
 pub use engine::ended::Ended;
 pub use engine::options::{KeepAlive, Log, OptionError, Options, Personality, Users, Wire};
@@ -108,7 +109,8 @@ pub use verbs::{
     DeviceAttributes, Gid, Look, MemoryRegion, MemoryWindow, ModifyError, OpenError,
     ProtectionDomain, QueuePair, QueuePairAttributes, RegisterError, SharedReceiveQueue,
 };
-pub use wire::iwarp::rendezvous::{Peer, Retry};
+#[doc(hidden)]
+pub use wire::choice::wing;
 #[doc(hidden)]
 pub use wire::roce::counted::COUNTER_NAMES;
 #[doc(hidden)]

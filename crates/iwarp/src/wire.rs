@@ -10,7 +10,8 @@
 //! [`QueuePair::attach`](crate::QueuePair::attach) gives it a connected stream
 //! ([`port`](crate::port)). There is no start-up: the ends negotiate in the stream or before it.
 //! The connection manager and [`QueuePair::connect_to`](crate::QueuePair::connect_to) serve
-//! iWARP and RoCE v2, and refuse such a queue pair. The wings of these two wires are private here.
+//! iWARP and RoCE v2, and refuse such a queue pair: a [`Wing`](crate::wing::Wing) has them serve
+//! another protocol. The wings of these two wires are private here.
 
 pub(crate) mod choice;
 pub(crate) mod iwarp;

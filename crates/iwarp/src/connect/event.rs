@@ -129,6 +129,19 @@ pub enum EventKind {
     },
 }
 
+/// The event that tells of a connection that was not made.
+impl From<ConnectError> for EventKind {
+    fn from(error: ConnectError) -> Self {
+        match error {
+            ConnectError::Rejected { private_data, ird, ord } => {
+                Self::Rejected { private_data, ird, ord, reason: None }
+            }
+            ConnectError::Unreachable(error) => Self::Unreachable(error),
+            error => Self::ConnectError(error),
+        }
+    }
+}
+
 /// The state of an [`Id`](crate::cm::Id)'s connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]

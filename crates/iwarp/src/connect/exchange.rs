@@ -13,7 +13,6 @@ use super::{
     ConnectError, ConnectParams, ConnectionState, DatagramAttributes, EventKind, Meanwhile,
 };
 use crate::engine::endpoint::Endpoint;
-use crate::engine::options::Wire;
 use crate::port::Reservation;
 
 /// A connection of an id, being made or there, or a question for the queue pair of a datagram
@@ -25,8 +24,13 @@ pub(crate) trait Exchange: fmt::Debug + Send + Sync {
     /// Its progress, as the program knows it.
     fn state(&self) -> ConnectionState;
 
-    /// The protocol that it is of.
-    fn wire(&self) -> Wire;
+    /// The name of its protocol, for the log.
+    fn wire(&self) -> &'static str;
+
+    /// True if that is RoCE v2.
+    fn speaks_roce(&self) -> bool {
+        false
+    }
 
     /// The queue pair that uses the connection, if there is one and the library knows it.
     fn endpoint(&self) -> Option<Arc<Endpoint>> {

@@ -12,6 +12,8 @@
 //!   event        what an id's program is told, and the states of its connection
 //!   params       what both programs say when they connect; why a connection was not made
 //!   attributes   the attributes of a queue pair over packets, by the names of the verbs
+//!   meeting      a queue pair that meets its peer without the connection manager
+//!   peer         that peer, and how long it may be silent
 //!   retries      how long a peer is asked at which no program listens yet
 //!   meanwhile    the connections that a blocked caller moves while it waits for another
 //! ```
@@ -21,7 +23,9 @@ mod attributes;
 mod event;
 mod exchange;
 mod meanwhile;
+mod meeting;
 mod params;
+mod peer;
 mod retries;
 
 pub(crate) use arrivals::{Arrivals, Heirloom, Listener, Make};
@@ -29,6 +33,8 @@ pub use attributes::DatagramAttributes;
 pub use event::{ConnectionState, EventKind};
 pub(crate) use exchange::{By, Call, Exchange, NamedQp, Owner, Question};
 pub(crate) use meanwhile::Meanwhile;
+pub(crate) use meeting::Meeting;
 pub(crate) use params::closed;
 pub use params::{ConnectError, ConnectParams};
+pub use peer::{Peer, Retry};
 pub(crate) use retries::{PATIENCE, Retries, nobody_listens};

@@ -15,7 +15,6 @@ use iwarp_types::{Protocol, Reason};
 use tracing::Level;
 
 use super::ended::Ended;
-use super::options::Wire;
 use super::sync::{AtomicU64, Mutex, Ordering};
 use crate::port::canonical;
 use crate::report;
@@ -24,14 +23,6 @@ use crate::report::FATE;
 /// The names of the protocols.
 pub(crate) const IWARP: &str = "iWARP";
 pub(crate) const ROCE: &str = "RoCE v2";
-
-/// The name of a wire.
-pub(crate) const fn name_of(wire: Wire) -> &'static str {
-    match wire {
-        Wire::Roce => ROCE,
-        Wire::Iwarp | Wire::Auto => IWARP,
-    }
-}
 
 /// A connection whose end is to be told.
 #[derive(Debug)]

@@ -7,12 +7,11 @@ use std::sync::atomic::Ordering;
 
 use iwarp_types::{AddressVector, QpState};
 
-use crate::connect::DatagramAttributes;
+use crate::connect::{DatagramAttributes, Peer, Retry};
 use crate::engine::numbers::PSN_BITS;
 use crate::engine::options::Wire;
 use crate::verbs::qp::{Inner, ModifyError, QueuePair};
-use crate::wire::iwarp::rendezvous::{Peer, Retry};
-use crate::wire::roce::prospect::set_named_attributes;
+use crate::wire::choice::set_attributes;
 
 impl QueuePair {
     /// Gives a queue pair over datagrams the attributes for its next state, before [`Self::modify`]
@@ -25,7 +24,7 @@ impl QueuePair {
     /// `InvalidInput` for a queue pair that is never over datagrams.
     pub fn set_datagram(&self, attributes: &DatagramAttributes) -> io::Result<()> {
         let inner = self.inner()?;
-        set_named_attributes(&inner.endpoint, attributes)?;
+        set_attributes(&inner.endpoint, attributes)?;
         if inner.meeting.is_some() {
             self.set_psn(attributes.sq_psn);
             self.set_retry(attributes.as_retry());
@@ -63,7 +62,7 @@ impl QueuePair {
         }
         let mut told = told.lock();
         *told = told.toward(peer);
-        set_named_attributes(endpoint, &told)?;
+        set_attributes(endpoint, &told)?;
         if endpoint.engine.options.spoken() != Wire::Roce {
             return Ok(false);
         }
@@ -82,7 +81,7 @@ impl QueuePair {
         let mut told = told.lock();
         told.sq_psn = psn.load(Ordering::Relaxed);
         told.set_retry(*retry.lock());
-        set_named_attributes(endpoint, &told)
+        set_attributes(endpoint, &told)
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use iwarp_os::{EventFd, PerProcess, ProcessOwned};
 use iwarp_types::PdId;
 
+use crate::connect::Peer;
 use crate::engine::cq::CqCore;
 use crate::engine::devices::NamedDevice;
 use crate::engine::event::{AsyncEvent, AsyncQueue};
@@ -23,7 +24,7 @@ use crate::verbs::channel::CompletionChannel;
 use crate::verbs::cq::CompletionQueue;
 use crate::verbs::pd::{PdCore, ProtectionDomain};
 use crate::wire::choice::Wires;
-use crate::wire::iwarp::rendezvous::Peer;
+use crate::wire::choice::wing::Wing;
 
 /// Limits of the device, under the names of `struct ibv_device_attr`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -237,7 +238,17 @@ impl Device {
     /// As [`Self::with_options`].
     #[doc(hidden)]
     pub fn on_platform(options: Options, platform: Platform) -> io::Result<Self> {
-        Self::over(Engine::new(options, platform)?)
+        Self::over(Engine::new(options, platform)?, None)
+    }
+
+    /// As [`Self::on_platform`], with a wire of the program's own in place of iWARP and RoCE v2.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::with_options`].
+    #[doc(hidden)]
+    pub fn on_wing(options: Options, platform: Platform, wing: Arc<dyn Wing>) -> io::Result<Self> {
+        Self::over(Engine::new(options, platform)?, Some(wing))
     }
 
     /// As [`Self::on_platform`], without threads: the result says when the workers take their
@@ -250,17 +261,17 @@ impl Device {
     pub fn turned(options: Options, platform: Platform) -> io::Result<(Self, Turns)> {
         let engine = Engine::turned(options, platform)?;
         let turns = Turns::new(&engine);
-        Ok((Self::over(engine)?, turns))
+        Ok((Self::over(engine, None)?, turns))
     }
 
-    fn over(engine: Engine) -> io::Result<Self> {
+    fn over(engine: Engine, wing: Option<Arc<dyn Wing>>) -> io::Result<Self> {
         let engine = Arc::new(engine);
         let facts = Arc::new(Facts {
             named: engine.options.visible_devices(),
             options: engine.options.clone(),
         });
         let tables = facts.named.iter().map(|_| GidTable::default()).collect();
-        let wires = Arc::new(Wires::new(&engine));
+        let wires = Arc::new(Wires::new(&engine, wing));
         let shared = Arc::new(Shared { wires, tables, guid: OnceLock::new() });
         let events = Arc::new(AsyncQueue::new()?);
         Ok(Self::of(Arc::new(DeviceCore { engine, events, shared, facts, place: 0 })))

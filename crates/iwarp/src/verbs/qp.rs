@@ -15,12 +15,12 @@ use iwarp_types::{
 };
 use thiserror::Error;
 
-use crate::connect::DatagramAttributes;
+use crate::connect::{DatagramAttributes, Meeting, Peer, Retry};
 use crate::engine::ended::{Ended, Observer};
 use crate::engine::endpoint::{CoreConfig, Endpoint, EndpointCore, Shape};
 use crate::engine::mover::PacketMover;
 use crate::engine::numbers::{Number, PSN_BITS};
-use crate::engine::options::{Options, Personality};
+use crate::engine::options::Personality;
 use crate::engine::sync::Mutex;
 use crate::port::Port;
 use crate::setters::setters;
@@ -28,9 +28,8 @@ use crate::verbs::cq::CompletionQueue;
 use crate::verbs::device::ATTRIBUTES;
 use crate::verbs::pd::{PdCore, ProtectionDomain};
 use crate::verbs::srq::SharedReceiveQueue;
-use crate::wire::choice::{self, Begun};
+use crate::wire::choice::Begun;
 use crate::wire::iwarp::link::Link;
-use crate::wire::iwarp::rendezvous::{Peer, Rendezvous, Retry};
 
 /// The settings of a queue pair: the two completion queues, and by chained setters what differs
 /// from [`Self::new`].
@@ -165,7 +164,7 @@ pub struct QueuePair {
 pub(super) struct Inner {
     pub(super) endpoint: Arc<Endpoint>,
     /// The meeting with its peer, if that can be done without the connection manager.
-    pub(super) meeting: Option<Arc<Rendezvous>>,
+    pub(super) meeting: Option<Arc<dyn Meeting>>,
     pub(super) retry: Mutex<Retry>,
     pub(super) psn: AtomicU32,
     /// The attributes that the program has told for packets, where it may speak RoCE v2.
@@ -179,11 +178,20 @@ fn untold() -> DatagramAttributes {
 }
 
 impl Inner {
-    fn with_number(
+    /// With the core that the device's wires have for it.
+    fn of_wires(
         pd: &Arc<PdCore>,
         number: Number,
         attributes: &QueuePairAttributes<'_>,
-        begin: impl FnOnce(&Options, &CoreConfig, bool) -> io::Result<Begun>,
+    ) -> io::Result<Self> {
+        Self::with_core(pd, number, attributes, |config, packets| pd.wires.begin(config, packets))
+    }
+
+    fn with_core(
+        pd: &Arc<PdCore>,
+        number: Number,
+        attributes: &QueuePairAttributes<'_>,
+        begin: impl FnOnce(&CoreConfig, bool) -> io::Result<Begun>,
     ) -> io::Result<Self> {
         let engine = Arc::clone(&pd.engine);
         let config = CoreConfig {
@@ -203,7 +211,7 @@ impl Inner {
         let srq = attributes.srq.map(|srq| srq.core.check().cloned()).transpose()?;
         // A peer that knows its number may send packets.
         let packets = number.mux().map(|mux| Arc::clone(mux) as Arc<dyn PacketMover<Endpoint>>);
-        let (core, choice) = begin(&engine.options, &config, packets.is_some())?;
+        let (core, choice) = begin(&config, packets.is_some())?;
         let endpoint = Endpoint::new(
             engine,
             number,
@@ -230,7 +238,7 @@ impl QueuePair {
             return Self::over_datagrams(pd, attributes);
         }
         let number = pd.wires.number()?;
-        let inner = Inner::with_number(pd, number, attributes, begin)?;
+        let inner = Inner::of_wires(pd, number, attributes)?;
         // Reset may always become Init.
         let _ = inner.endpoint.modify(QpState::Init);
         Ok(Self::of(inner, attributes))
@@ -242,12 +250,12 @@ impl QueuePair {
     ) -> io::Result<Self> {
         iwarp_mem::afford()?;
         let number = pd.wires.addressable_number()?;
-        let mut inner = Inner::with_number(pd, number, attributes, begin)?;
+        let mut inner = Inner::of_wires(pd, number, attributes)?;
         if pd.engine.options.personality == Personality::Iwarp {
             // As an RNIC has it. Reset may always become Init.
             let _ = inner.endpoint.modify(QpState::Init);
         }
-        inner.meeting = Some(Rendezvous::new(&pd.wires.rendezvous, &inner.endpoint));
+        inner.meeting = Some(pd.wires.meeting(&inner.endpoint));
         inner.psn = AtomicU32::new(getrandom::u32()? & PSN_BITS);
         Ok(Self::of(inner, attributes))
     }
@@ -267,14 +275,14 @@ impl QueuePair {
         let pd = pd.core.check()?;
         iwarp_mem::afford()?;
         let number = pd.engine.numbers.plain()?;
-        let begin = |_: &Options, config: &CoreConfig, _| {
+        let begin = |config: &CoreConfig, _| {
             if config.qp_type != QpType::Rc {
                 return Err(io::ErrorKind::InvalidInput.into());
             }
             let core = core(Accessor { pd: config.pd, qp: config.qp });
             io::Result::Ok((Box::new(core) as Box<dyn EndpointCore>, None))
         };
-        let inner = Inner::with_number(pd, number, attributes, begin)?;
+        let inner = Inner::with_core(pd, number, attributes, begin)?;
         inner.endpoint.modify(QpState::Init).map_err(io::Error::other)?;
         Ok(Self::of(inner, attributes))
     }
@@ -283,7 +291,7 @@ impl QueuePair {
     fn over_datagrams(pd: &Arc<PdCore>, attributes: &QueuePairAttributes<'_>) -> io::Result<Self> {
         iwarp_mem::afford()?;
         let number = pd.wires.packet_number()?;
-        Ok(Self::of(Inner::with_number(pd, number, attributes, begin)?, attributes))
+        Ok(Self::of(Inner::of_wires(pd, number, attributes)?, attributes))
     }
 
     /// Has a queue pair of the type UD get the datagrams for a multicast group, too, that arrive at
@@ -314,7 +322,7 @@ impl QueuePair {
     /// `InvalidInput` where it has one, or speaks iWARP; others from the system.
     #[doc(hidden)]
     pub fn attach(&self, port: Box<dyn Port>, ended: Sender<Ended>) -> io::Result<()> {
-        Link::attach_other(self.endpoint()?, port, Arc::new(TellEnd(ended)))
+        Link::attach_other(self.endpoint()?, port, Arc::new(TellEnd(ended)), || {})
     }
 
     fn of(inner: Inner, attributes: &QueuePairAttributes<'_>) -> Self {
@@ -435,10 +443,10 @@ impl QueuePair {
         }
         // A fault is said before anything has happened.
         if self.state().may_become(QpState::Rtr) {
-            meeting.list(peer)?;
+            Arc::clone(meeting).list(peer)?;
         }
         endpoint.modify(QpState::Rtr)?;
-        Ok(meeting.seek(peer)?)
+        Ok(Arc::clone(meeting).seek(peer)?)
     }
 
     /// The number from which its packets are numbered (`sq_psn`, 24 bits): a random one, unless
@@ -594,11 +602,6 @@ impl Observer for TellEnd {
         // The program may not want to know any more.
         let _ = self.0.send(why);
     }
-}
-
-/// The core that the wires have for a queue pair.
-fn begin(options: &Options, config: &CoreConfig, packets: bool) -> io::Result<Begun> {
-    choice::begin(options, config, packets).ok_or_else(|| io::ErrorKind::Unsupported.into())
 }
 
 impl Drop for Inner {

@@ -92,6 +92,7 @@
 //!   toy_port            a program may bring its own transport
 //!   toy_ring            a program may bring a port without a descriptor
 //!   toy_core            a program may bring its own protocol
+//!   toy_wing            a wire of the program's own serves ids, listeners and meetings
 //! ```
 
 #[path = "../common/mod.rs"]
@@ -169,6 +170,7 @@ mod tasks;
 mod toy_core;
 mod toy_port;
 mod toy_ring;
+mod toy_wing;
 #[cfg(feature = "zerocopy")]
 mod typed;
 mod ud;

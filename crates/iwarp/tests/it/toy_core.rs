@@ -22,7 +22,7 @@ use iwarp::{
 
 /// Messages by a kind and a length, each of which the peer echoes: then its Send completes.
 #[derive(Debug)]
-struct Echo {
+pub(crate) struct Echo {
     who: Accessor,
     state: QpState,
     connected: bool,
@@ -53,7 +53,7 @@ const HERE: Reason = Reason::new(Protocol::Other, 4, "local error");
 const CUT: Reason = Reason::new(Protocol::Other, 5, "ended within a message");
 
 impl Echo {
-    fn boxed(who: Accessor) -> BoxedCore {
+    pub(crate) fn boxed(who: Accessor) -> BoxedCore {
         Box::new(Self::new(who))
     }
 

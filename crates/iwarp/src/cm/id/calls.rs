@@ -12,7 +12,6 @@ use super::{Id, IdCore, Phase, State};
 use crate::cm::{ConnectError, ConnectParams, EventKind};
 use crate::connect::{By, Call, DatagramAttributes, Exchange, Meanwhile, NamedQp};
 use crate::engine::fate;
-use crate::engine::options::Wire;
 use crate::verbs::QueuePair;
 
 impl Id {
@@ -139,8 +138,7 @@ impl Id {
     /// because either end has asked for one.
     pub fn speaks_roce(&self) -> bool {
         let Some(core) = self.core.alive() else { return false };
-        let is_roce = |exchange: Arc<dyn Exchange>| exchange.wire() == Wire::Roce;
-        core.has_packets_only() || !core.kind.datagrams && core.exchange().is_some_and(is_roce)
+        core.has_packets_only() || core.exchange().is_some_and(|exchange| exchange.speaks_roce())
     }
 
     /// Gives `qp` the connection that the peer has accepted: it is up when this returns. No event
@@ -200,7 +198,7 @@ impl Id {
     ) -> Result<(), ConnectError> {
         let (core, qp) = (self.core.check()?, NamedQp::of(qp.endpoint()?));
         let exchange = core.exchange().ok_or_else(invalid)?;
-        let wire = fate::name_of(exchange.wire());
+        let wire = exchange.wire();
         if let Some((local, peer)) = core.ends() {
             fate::step(Some(qp.number), local, peer, wire, "accepting");
         }
@@ -221,7 +219,7 @@ impl Id {
         let exchange = core.exchange().ok_or_else(invalid)?;
         exchange.reject(private_data)?;
         if let Some((local, peer)) = core.ends().filter(|_| !core.kind.datagrams) {
-            fate::rejected(local, peer, fate::name_of(exchange.wire()), private_data.len());
+            fate::rejected(local, peer, exchange.wire(), private_data.len());
         }
         Ok(())
     }
@@ -265,7 +263,7 @@ impl IdCore {
             if !matches!(state.phase, Phase::Idle) || self.kind.datagrams {
                 return Err(invalid().into());
             }
-            if self.has_packets_only() {
+            if self.has_own_ports() {
                 self.settle_local(&mut state)?;
             }
             self.call_from(&mut state, qp, params)?

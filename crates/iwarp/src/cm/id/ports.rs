@@ -43,7 +43,7 @@ impl IdCore {
     /// True if its ports are of a port space of the connection manager's, as on a RoCE card, and
     /// not TCP's: no stream is made or taken.
     pub(super) fn has_own_ports(&self) -> bool {
-        self.kind.datagrams || self.has_packets_only()
+        self.kind.datagrams || self.wires.has_own_ports()
     }
 
     /// Takes the port of an address in the id's port space.

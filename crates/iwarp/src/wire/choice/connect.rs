@@ -13,14 +13,18 @@ use std::sync::Arc;
 use iwarp_os::FamilyClaim;
 use iwarp_roce::cm::UDP_QKEY;
 use iwarp_roce::wire::MULTICAST_QP;
-use iwarp_types::AddressVector;
+use iwarp_types::{Accessor, AddressVector, QpType};
 
-use crate::connect::{Arrivals, Call, EventKind, Exchange, Listener, NamedQp, Question};
+use super::core::{Begun, begin};
+use super::foreign::{self, Meet};
+use super::wing::Wing;
+use crate::connect::{Arrivals, Call, EventKind, Exchange, Listener, Meeting, NamedQp, Question};
 use crate::engine::Engine;
 use crate::engine::accept_set::AcceptSet;
+use crate::engine::endpoint::{CoreConfig, Endpoint, EndpointCore};
 use crate::engine::options::Wire;
 use crate::port::Acceptor;
-use crate::wire::iwarp::rendezvous::RendezvousListeners;
+use crate::wire::iwarp::rendezvous::{Rendezvous, RendezvousListeners};
 use crate::wire::roce::manager::ConnectionManager;
 use crate::wire::roce::mux::MuxPlace;
 use crate::wire::roce::service::{Offer, Serving};
@@ -34,18 +38,51 @@ pub(crate) struct Wires {
     /// Its port for datagrams.
     pub(super) mux: Arc<MuxPlace>,
     /// Its queue pairs that meet their peers without the connection manager.
-    pub(crate) rendezvous: Arc<RendezvousListeners>,
+    rendezvous: Arc<RendezvousListeners>,
+    /// In place of all others.
+    pub(super) wing: Option<Arc<dyn Wing>>,
 }
 
 impl Wires {
-    pub(crate) fn new(engine: &Arc<Engine>) -> Self {
+    /// `wing`: the program's own, in place of both.
+    pub(crate) fn new(engine: &Arc<Engine>, wing: Option<Arc<dyn Wing>>) -> Self {
         let rendezvous = RendezvousListeners::new(engine);
-        Self { engine: Arc::clone(engine), mux: Arc::default(), rendezvous }
+        Self { engine: Arc::clone(engine), mux: Arc::default(), rendezvous, wing }
     }
 
     /// True if connections are over packets always.
     pub(crate) fn has_packets_only(&self) -> bool {
-        self.engine.options.spoken() == Wire::Roce
+        self.wing.is_none() && self.engine.options.spoken() == Wire::Roce
+    }
+
+    /// True if ports are the connection manager's, and not TCP's.
+    pub(crate) fn has_own_ports(&self) -> bool {
+        self.wing.is_some() || self.has_packets_only()
+    }
+
+    /// The core that a queue pair begins with.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` for a type that no wire has.
+    pub(crate) fn begin(&self, config: &CoreConfig, packets: bool) -> io::Result<Begun> {
+        let begun = match &self.wing {
+            None => begin(&self.engine.options, config, packets),
+            Some(_) if config.qp_type != QpType::Rc => None,
+            Some(wing) => {
+                let core = wing.core(Accessor { pd: config.pd, qp: config.qp });
+                Some((Box::new(core) as Box<dyn EndpointCore>, None))
+            }
+        };
+        begun.ok_or_else(|| io::ErrorKind::Unsupported.into())
+    }
+
+    /// Has a queue pair meet its peer without the connection manager.
+    pub(crate) fn meeting(&self, endpoint: &Arc<Endpoint>) -> Arc<dyn Meeting> {
+        match &self.wing {
+            Some(wing) => Meet::new(wing, endpoint),
+            None => Rendezvous::new(&self.rendezvous, endpoint),
+        }
     }
 
     fn manager(&self) -> io::Result<Arc<ConnectionManager>> {
@@ -59,6 +96,9 @@ impl Wires {
     /// `OutOfMemory`; those of opening UDP port 4791, and `InvalidInput` for a call without a local
     /// address or a queue pair, where connections are over packets.
     pub(crate) fn connect(&self, call: Call) -> io::Result<Arc<dyn Exchange>> {
+        if let Some(wing) = &self.wing {
+            return Ok(foreign::Connection::outgoing(wing, call)?);
+        }
         if self.has_packets_only() {
             return self.connect_by_packets(call, false);
         }
@@ -68,7 +108,8 @@ impl Wires {
     /// True if a peer that takes no stream for this queue pair may be asked by packets.
     pub(crate) fn has_another(&self, qp: &NamedQp) -> bool {
         let endpoint = qp.endpoint.as_ref();
-        self.engine.options.spoken() == Wire::Auto
+        self.wing.is_none()
+            && self.engine.options.spoken() == Wire::Auto
             && endpoint.is_some_and(|endpoint| endpoint.has_packets())
     }
 
@@ -92,6 +133,9 @@ impl Wires {
     ///
     /// Errors of opening UDP port 4791.
     pub(crate) fn ask(&self, question: Question<'_>) -> io::Result<Arc<dyn Exchange>> {
+        if self.wing.is_some() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         Ok(SidrRequest::new(self.manager()?, &self.engine.timers, question))
     }
 
@@ -130,6 +174,11 @@ impl Wires {
         listener: Arc<dyn Listener>,
         offer: Offer,
     ) -> io::Result<Arc<dyn Arrivals>> {
+        match &self.wing {
+            None => {}
+            Some(_) if offer.datagrams => return Err(io::ErrorKind::Unsupported.into()),
+            Some(wing) => return Ok(foreign::Listening::start(wing, offer.local, listener)?),
+        }
         Ok(Serving::start(&self.manager()?, &self.engine.timers, listener, offer)?)
     }
 

@@ -16,6 +16,9 @@ impl Wires {
     ///
     /// `OutOfMemory`; where connections are over packets only, those of opening UDP port 4791.
     pub(crate) fn number(&self) -> io::Result<Number> {
+        if self.wing.is_some() {
+            return Ok(self.engine.numbers.plain()?);
+        }
         let by_packets = match self.engine.options.spoken() {
             Wire::Iwarp => None,
             // It is iWARP where there are no datagrams.
@@ -36,6 +39,9 @@ impl Wires {
     ///
     /// `OutOfMemory`; errors of opening UDP port 4791.
     pub(crate) fn packet_number(&self) -> io::Result<Number> {
+        if self.wing.is_some() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         Numbers::of_datagrams(&self.mux.open(&self.engine)?)
     }
 
@@ -46,6 +52,9 @@ impl Wires {
     /// When no port is free; as [`Self::number`].
     pub(crate) fn addressable_number(&self) -> io::Result<Number> {
         let Self { engine, mux, .. } = self;
+        if self.wing.is_some() {
+            return Ok(engine.numbers.plain()?);
+        }
         match engine.options.spoken() {
             Wire::Iwarp => engine.numbers.addressable(),
             Wire::Auto => {

@@ -23,7 +23,6 @@ use crate::engine::ended::{Ended, Observer};
 use crate::engine::endpoint::Endpoint;
 use crate::engine::fate::{self, ROCE};
 use crate::engine::live;
-use crate::engine::options::Wire;
 use crate::engine::sync::Mutex;
 use crate::engine::timers::{Alarm, Timers};
 use crate::wire::roce::attributes;
@@ -410,8 +409,12 @@ impl Exchange for Connection {
         }
     }
 
-    fn wire(&self) -> Wire {
-        Wire::Roce
+    fn wire(&self) -> &'static str {
+        ROCE
+    }
+
+    fn speaks_roce(&self) -> bool {
+        true
     }
 
     fn endpoint(&self) -> Option<Arc<Endpoint>> {

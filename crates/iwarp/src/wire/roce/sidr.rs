@@ -17,7 +17,7 @@ use super::ends::Ends;
 use crate::connect::{
     By, ConnectError, ConnectionState, EventKind, Exchange, Listener, Owner, Question, Retries,
 };
-use crate::engine::options::Wire;
+use crate::engine::fate::ROCE;
 use crate::engine::sync::Mutex;
 use crate::engine::timers::{Alarm, Timers};
 use crate::wire::roce::manager::{Communication, ConnectionManager, Party};
@@ -146,8 +146,8 @@ impl Exchange for SidrRequest {
         }
     }
 
-    fn wire(&self) -> Wire {
-        Wire::Roce
+    fn wire(&self) -> &'static str {
+        ROCE
     }
 
     fn begin(self: Arc<Self>, _: By) -> Result<(), ConnectError> {
@@ -230,8 +230,8 @@ impl Exchange for Inquiry {
         }
     }
 
-    fn wire(&self) -> Wire {
-        Wire::Roce
+    fn wire(&self) -> &'static str {
+        ROCE
     }
 
     fn answer(&self, qp: u32, qkey: u32, private_data: &[u8]) -> io::Result<()> {

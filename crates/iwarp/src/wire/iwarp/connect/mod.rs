@@ -22,12 +22,12 @@ pub(crate) use self::incoming::Listening;
 use self::outgoing::Outgoing;
 use self::watch::{Connected, Watch, established};
 use crate::connect::{
-    By, Call, ConnectError, ConnectParams, ConnectionState, EventKind, Exchange, Meanwhile,
-    NamedQp, Owner, closed,
+    By, Call, ConnectError, ConnectParams, ConnectionState, Exchange, Meanwhile, NamedQp, Owner,
+    closed,
 };
 use crate::engine::Engine;
 use crate::engine::endpoint::Endpoint;
-use crate::engine::options::Wire;
+use crate::engine::fate::IWARP;
 use crate::engine::sync::Mutex;
 use crate::port::Port;
 use crate::wire::iwarp::link::{Agreed, Link};
@@ -138,8 +138,8 @@ impl Exchange for Connection {
         }
     }
 
-    fn wire(&self) -> Wire {
-        Wire::Iwarp
+    fn wire(&self) -> &'static str {
+        IWARP
     }
 
     fn endpoint(&self) -> Option<Arc<Endpoint>> {
@@ -261,16 +261,5 @@ impl Exchange for Connection {
         if let State::Connected(connected) = &*state {
             *state = State::Over(Some(connected.clone()));
         }
-    }
-}
-
-/// The event that tells of a connection that was not made.
-fn not_made(error: ConnectError) -> EventKind {
-    match error {
-        ConnectError::Rejected { private_data, ird, ord } => {
-            EventKind::Rejected { private_data, ird, ord, reason: None }
-        }
-        ConnectError::Unreachable(error) => EventKind::Unreachable(error),
-        error => EventKind::ConnectError(error),
     }
 }

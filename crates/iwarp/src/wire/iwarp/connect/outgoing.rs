@@ -11,7 +11,7 @@ use iwarp_os::Ready;
 use iwarp_proto::mpa::startup::Reply;
 use iwarp_types::{StartupError, Time};
 
-use super::{Connection, established, not_made};
+use super::{Connection, established};
 use crate::connect::{
     By, Call, ConnectError, ConnectParams, EventKind, Meanwhile, NamedQp, Owner, PATIENCE, Retries,
     closed, nobody_listens,
@@ -431,7 +431,7 @@ impl Outgoing {
             nobody_listens(self.peer, self.retries.lasted());
         }
         self.owner.failed(&*connection);
-        self.owner.tell(not_made(error));
+        self.owner.tell(error.into());
     }
 
     /// Something answers at the peer's address that does not speak MPA.

@@ -70,6 +70,7 @@ impl Link {
         endpoint: &Arc<Endpoint>,
         stream: Box<dyn Port>,
         observer: Arc<dyn Observer>,
+        established: impl FnOnce(),
     ) -> io::Result<()> {
         let connection = endpoint.engine.worker.next_id();
         let mut establish = |core: &mut dyn EndpointCore| {
@@ -83,7 +84,7 @@ impl Link {
             None,
             (connection, None),
             Some(observer),
-            || {},
+            established,
         )
     }
 

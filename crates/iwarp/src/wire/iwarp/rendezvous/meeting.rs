@@ -12,7 +12,7 @@ use iwarp_os::Ready;
 use iwarp_proto::mpa::startup::{Negotiated, Reply, Role};
 use iwarp_types::Time;
 
-use crate::connect::{ConnectError, ConnectParams, closed};
+use crate::connect::{ConnectError, ConnectParams, Meeting, Peer, Retry, closed};
 use crate::engine::Engine;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::gid::Gid;
@@ -23,6 +23,7 @@ use crate::engine::timers::Alarm;
 use crate::port::Port;
 use crate::report;
 use crate::wire::iwarp::link::Link;
+use crate::wire::iwarp::rendezvous::RendezvousListeners;
 use crate::wire::iwarp::rendezvous::introduction::{Answer, Introduction, Secret, reason};
 use crate::wire::iwarp::rendezvous::listener::send_away;
 use crate::wire::iwarp::rendezvous::proof::{Claim, Opening, PROOF, Party, Side, TAG, Tries};
@@ -30,7 +31,6 @@ use crate::wire::iwarp::rendezvous::roce_probe::RoceProbe;
 use crate::wire::iwarp::rendezvous::unproven::{Moved, Proving, UnprovenPeers, Waiting};
 use crate::wire::iwarp::rendezvous::users::{self, Unwelcome};
 use crate::wire::iwarp::rendezvous::wait::{LOOK, WaitedTime};
-use crate::wire::iwarp::rendezvous::{Peer, RendezvousListeners, Retry};
 use crate::wire::iwarp::startup::line::{Answering, Calling, Line, Served, operate};
 use crate::wire::iwarp::startup::terms::terms;
 
@@ -147,6 +147,101 @@ impl fmt::Debug for Rendezvous {
     }
 }
 
+impl Meeting for Rendezvous {
+    /// The program says whom it expects: peers find the queue pair, but have to wait.
+    fn list(self: Arc<Self>, peer: &Peer) -> io::Result<()> {
+        let mut state = self.state.lock();
+        if !state.listed && !self.is_itself(peer) {
+            self.rendezvous.list(&self, peer.own_place())?;
+            state.listed = true;
+        }
+        Ok(())
+    }
+
+    /// The queue pair is in RTR: finds the peer. Returns at once.
+    fn seek(self: Arc<Self>, peer: &Peer) -> io::Result<()> {
+        let mut state = self.state.lock();
+        state.peer = Some(Peer { psn: peer.psn & PSN_BITS, ..*peer });
+        if self.is_itself(peer) {
+            return self.meet_itself(peer);
+        }
+        let ours = (Gid::raw_of(peer.local), self.number().value());
+        let leads = ours < (Gid::raw_of(peer.gid), peer.qpn);
+        state.search = Some(Search {
+            leads,
+            attempt: None,
+            next: self.now().plus(STEP).plus(if leads { Duration::ZERO } else { PRECEDENCE }),
+            pause: FIRST_PAUSE,
+            waited: WaitedTime::default(),
+            failure: None,
+            question: self.question(),
+            timer: None,
+        });
+        self.go_on(&mut state);
+        Ok(())
+    }
+
+    /// The queue pair is in RTS: this is the number that its packets start from, 24 bits.
+    fn tell_psn(&self, psn: u32) {
+        let mut state = self.state.lock();
+        if state.psn.replace(psn).is_some() {
+            return;
+        }
+        let claim = state.claim.take();
+        if let Some(peer) = state.peer {
+            let is_mistaken = claim.map_or_else(
+                || peer.psn != psn && self.is_itself(&peer),
+                |claim| !claim.is_about(psn),
+            );
+            if is_mistaken {
+                self.report(&mut state, &peer, UNPROVEN);
+                return self.endpoint.mistaken();
+            }
+        }
+        if let Some(search) = &mut state.search {
+            let now = self.now();
+            self.ask_soon(search);
+            match &mut search.attempt {
+                Some(attempt) if attempt.secret == Secret::Responders => {
+                    attempt.deadline = attempt.deadline.min(now.plus(OUTDATED));
+                }
+                Some(_) => {}
+                None => {
+                    let first = if search.leads { now } else { now.plus(PRECEDENCE) };
+                    search.next = search.next.min(first);
+                }
+            }
+        }
+        self.serve(&mut state);
+        self.go_on(&mut state);
+    }
+
+    /// The queue pair is in RESET or ERR, or gone: it takes no connection and makes none.
+    fn withdraw(&self) {
+        let mut state = self.state.lock();
+        if state.listed {
+            self.rendezvous.withdraw(self);
+            state.listed = false;
+        }
+        state.peer = None;
+        state.psn = None;
+        state.claim = None;
+        self.end_search(&mut state);
+    }
+
+    /// The peer that the program expects.
+    fn peer(&self) -> Option<Peer> {
+        self.state.lock().peer
+    }
+
+    /// Sets how long work waits for the connection.
+    fn set_retry(&self, retry: Retry) {
+        let mut state = self.state.lock();
+        state.retry = retry;
+        self.go_on(&mut state);
+    }
+}
+
 impl Rendezvous {
     pub(crate) fn new(
         rendezvous: &Arc<RendezvousListeners>,
@@ -184,103 +279,10 @@ impl Rendezvous {
         self.engine().worker.tasks()
     }
 
-    /// The program says whom it expects: peers find the queue pair, but have to wait.
-    pub(crate) fn list(self: &Arc<Self>, peer: &Peer) -> io::Result<()> {
-        let mut state = self.state.lock();
-        if !state.listed && !self.is_itself(peer) {
-            self.rendezvous.list(self, peer.place())?;
-            state.listed = true;
-        }
-        Ok(())
-    }
-
-    /// The queue pair is in RTR: finds the peer. Returns at once.
-    pub(crate) fn seek(self: &Arc<Self>, peer: &Peer) -> io::Result<()> {
-        let mut state = self.state.lock();
-        state.peer = Some(Peer { psn: peer.psn & PSN_BITS, ..*peer });
-        if self.is_itself(peer) {
-            return self.meet_itself(peer);
-        }
-        let ours = (Gid::raw_of(peer.local), self.number().value());
-        let leads = ours < (Gid::raw_of(peer.gid), peer.qpn);
-        state.search = Some(Search {
-            leads,
-            attempt: None,
-            next: self.now().plus(STEP).plus(if leads { Duration::ZERO } else { PRECEDENCE }),
-            pause: FIRST_PAUSE,
-            waited: WaitedTime::default(),
-            failure: None,
-            question: self.question(),
-            timer: None,
-        });
-        self.go_on(&mut state);
-        Ok(())
-    }
-
-    /// The queue pair is in RTS: this is the number that its packets start from, 24 bits.
-    pub(crate) fn tell_psn(&self, psn: u32) {
-        let mut state = self.state.lock();
-        if state.psn.replace(psn).is_some() {
-            return;
-        }
-        let claim = state.claim.take();
-        if let Some(peer) = state.peer {
-            let is_mistaken = claim.map_or_else(
-                || peer.psn != psn && self.is_itself(&peer),
-                |claim| !claim.is_about(psn),
-            );
-            if is_mistaken {
-                self.report(&mut state, &peer, UNPROVEN);
-                return self.endpoint.mistaken();
-            }
-        }
-        if let Some(search) = &mut state.search {
-            let now = self.now();
-            self.ask_soon(search);
-            match &mut search.attempt {
-                Some(attempt) if attempt.secret == Secret::Responders => {
-                    attempt.deadline = attempt.deadline.min(now.plus(OUTDATED));
-                }
-                Some(_) => {}
-                None => {
-                    let first = if search.leads { now } else { now.plus(PRECEDENCE) };
-                    search.next = search.next.min(first);
-                }
-            }
-        }
-        self.serve(&mut state);
-        self.go_on(&mut state);
-    }
-
-    /// The queue pair is in RESET or ERR, or gone: it takes no connection and makes none.
-    pub(crate) fn withdraw(&self) {
-        let mut state = self.state.lock();
-        if state.listed {
-            self.rendezvous.withdraw(self);
-            state.listed = false;
-        }
-        state.peer = None;
-        state.psn = None;
-        state.claim = None;
-        self.end_search(&mut state);
-    }
-
     /// Ends the search, and sends all unproven peers away.
     pub(super) fn end_search(&self, state: &mut State) {
         self.drop_search(state.search.take());
         state.unproven.send_all_away(self.tasks());
-    }
-
-    /// The peer that the program expects.
-    pub(crate) fn peer(&self) -> Option<Peer> {
-        self.state.lock().peer
-    }
-
-    /// Sets how long work waits for the connection.
-    pub(crate) fn set_retry(&self, retry: Retry) {
-        let mut state = self.state.lock();
-        state.retry = retry;
-        self.go_on(&mut state);
     }
 
     /// A peer wants the connection. Called by the worker.

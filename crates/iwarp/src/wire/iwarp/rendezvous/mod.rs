@@ -103,7 +103,6 @@ use crate::wire::iwarp::startup::terms::terms;
 use listener::{Place, RendezvousListener};
 
 pub(crate) use meeting::Rendezvous;
-pub use peer::{Peer, Retry};
 
 /// The listeners of a device.
 pub(crate) struct RendezvousListeners {

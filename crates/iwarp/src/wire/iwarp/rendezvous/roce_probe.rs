@@ -14,11 +14,11 @@ use std::time::Duration;
 use iwarp_types::Time;
 
 use super::meeting::{Rendezvous, Search, State};
+use crate::connect::Peer;
 use crate::engine::endpoint::PacketListener;
 use crate::engine::numbers::{LOWEST_PORT, port_of};
 use crate::engine::options::Wire;
 use crate::report;
-use crate::wire::iwarp::rendezvous::Peer;
 
 /// Two ends of our own kind have met by then, mostly, and need no port for datagrams.
 const FIRST: Duration = Duration::from_millis(10);
