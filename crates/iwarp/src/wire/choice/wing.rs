@@ -135,7 +135,7 @@ pub trait Request: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Where the peer cannot be waiting any more.
+    /// When the peer cannot be waiting any more.
     fn accept(self: Box<Self>, private_data: &[u8]) -> io::Result<Box<dyn Port>>;
 
     /// The program refuses.
