@@ -127,11 +127,12 @@ fn take(entries: &[[AtomicU64; WORDS]], suits: impl Fn(u64) -> bool) -> Option<u
 }
 
 /// A process and when it began: its number may be another's later.
-fn owner(process: u32) -> Option<u64> {
+pub(crate) fn owner(process: u32) -> Option<u64> {
     Some(u64::from(process) | u64::from(started(process)?) << 32)
 }
 
-fn lives(entry_owner: u64) -> bool {
+/// True while the process of this number lives.
+pub(crate) fn lives(entry_owner: u64) -> bool {
     owner(entry_owner as u32) == Some(entry_owner)
 }
 

@@ -17,6 +17,7 @@
 //!   token    descriptors that stand for something
 //!   board    numbers that processes count together
 //!   ledger   counts of what live processes have
+//!   roster   the objects of live processes, one by one
 //!   watch    have interfaces or addresses changed?
 //!   clock, ticks, guid, exit, environment
 //! ```
@@ -94,6 +95,7 @@ pub mod part;
 pub mod poll;
 pub mod process;
 pub mod register;
+pub mod roster;
 mod shared_file;
 pub mod slots;
 pub mod socket;
