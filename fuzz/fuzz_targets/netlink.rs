@@ -7,7 +7,7 @@
 use arbitrary::Arbitrary;
 use iwarp_preload::netlink::numbers::{NLM_F_REQUEST, NLMSG_DONE, RDMA_NL_NLDEV};
 use iwarp_preload::netlink::{
-    DATAGRAM, Device, Devices, Facts, Message, OBJECTS, answer, attribute,
+    DATAGRAM, Device, Devices, Facts, Listed, Message, OBJECTS, ROW_WORDS, Row, answer, attribute,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -20,6 +20,8 @@ struct Input {
     text: Option<Vec<u8>>,
     /// Datagrams that the receiver takes.
     room: u8,
+    /// Objects of every device.
+    rows: Vec<[u64; ROW_WORDS]>,
 }
 
 /// One that begins right.
@@ -34,7 +36,7 @@ const TEXT: &[u8] =
     b"tx_bytes rx_bytes\nroce0 roce 1 0.1.0 5 6 7 2 eth0\niwarp0 iw 4 0.1.0 5 6 0\n";
 const PORT: u32 = 7;
 
-struct Canned<'a>(Devices<'a>);
+struct Canned<'a>(Devices<'a>, &'a [[u64; ROW_WORDS]]);
 
 impl Facts for Canned<'_> {
     fn device(&self, index: u32) -> Option<Device<'_>> {
@@ -48,6 +50,12 @@ impl Facts for Canned<'_> {
     fn objects(&self, device: &Device<'_>) -> [u64; OBJECTS.len()] {
         [device.index.into(); OBJECTS.len()]
     }
+
+    fn each(&self, device: &Device<'_>, visit: &mut dyn FnMut(&Listed) -> bool) {
+        let rows = self.1.iter().filter_map(Row::of).zip(1..);
+        let of = |(row, number)| Listed { number, process: device.index, users: 1, row };
+        let _ = rows.map(of).all(|listed| visit(&listed));
+    }
 }
 
 fuzz_target!(|input: Input| {
@@ -56,7 +64,7 @@ fuzz_target!(|input: Input| {
         request.write(&mut octets);
     }
     octets.extend(&input.octets);
-    let facts = Canned(Devices::new(input.text.as_deref().unwrap_or(TEXT)));
+    let facts = Canned(Devices::new(input.text.as_deref().unwrap_or(TEXT)), &input.rows);
     let (room, mut count, mut ends) = (usize::from(input.room), 0, 0);
     let whole = answer(&octets, PORT, &facts, |datagram| {
         assert!((1..=DATAGRAM).contains(&datagram.len()));

@@ -75,6 +75,8 @@ pub(super) fn show(id: &CmId, terms: &Terms) {
         for (attr, mask) in terms {
             modify::store(&mut shown, attr, *mask);
         }
+        drop(shown);
+        qp.show();
     });
 }
 

@@ -7,12 +7,13 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 use iwarp::{AsyncEvent, CompletionQueue, WorkCompletion};
-use iwarp_os::Heritable;
+use iwarp_os::{Heritable, roster};
 
 use super::book::Key;
 use super::channel::Channel;
 use super::context::{Held, tell_of_heir};
 use super::object::{Kind, Object};
+use super::qp::Qp;
 use super::{Context, Life, cq_ex};
 use crate::abi::flags::IBV_WC_STANDARD_FLAGS;
 use crate::abi::{Plain, ibv_cq, ibv_cq_ex};
@@ -100,6 +101,24 @@ impl Cq {
         self.object.check(self.abi.base.context, self.abi.base.handle)
     }
 
+    /// Has other processes see how much room it has.
+    fn show(&self) {
+        let cqe = || self.abi.base.cqe.load(Relaxed).unsigned_abs();
+        self.object.show(0, || roster::Object::Completions { cqe: cqe() });
+    }
+
+    /// Has other processes see the state of a queue pair, which the library may have changed: a
+    /// request of it has failed.
+    #[cold]
+    pub(super) fn show_failed(&self, number: u32) {
+        if self.object.shown_number() != 0 {
+            self.context().book.with(Key::Qp(number), |address| {
+                // SAFETY: destroying a queue pair strikes it off first, and waits for that.
+                unsafe { &*std::ptr::with_exposed_provenance::<Qp>(address) }.show();
+            });
+        }
+    }
+
     /// The channel it raises events on.
     pub(crate) fn channel(&self) -> Option<&Channel> {
         // SAFETY: the channel stays while something holds its life.
@@ -139,13 +158,15 @@ pub(crate) fn create(context: &Context, wanted: &Wanted) -> Result<*mut Cq, Errn
     cq_ex::fill(&mut abi, wanted.wc_flags);
     let cq = Box::into_raw(Box::new(Cq {
         abi,
+        life: object.life(),
         object,
         queue: Heritable::new(queue),
         current: UnsafeCell::new(None),
-        life: Life::default(),
         _context: held,
         _channel: channel.map(|channel| channel.life.clone()),
     }));
+    // SAFETY: just made.
+    unsafe { &*cq }.show();
     context.book.enter(Key::Cq(number), cq.expose_provenance());
     if let Some(channel) = channel {
         channel.enter(number, cq.expose_provenance());
@@ -198,6 +219,7 @@ pub extern "C" fn ibv_resize_cq(cq: &Cq, cqe: c_int) -> c_int {
         }
         cq.queue().resize(depth)?;
         cq.abi.base.cqe.store(cqe, Relaxed);
+        cq.show();
         Ok(())
     })
 }

@@ -4,7 +4,7 @@
 
 use std::ffi::{c_int, c_uint};
 
-use iwarp::WorkCompletion;
+use iwarp::{WcStatus, WorkCompletion};
 
 use super::Context;
 use super::cq::{self, Cq, Wanted};
@@ -90,6 +90,9 @@ impl Cq {
         let completion = next.ok_or_else(|| Errno::plain(libc::ENOENT))?;
         self.abi.wr_id.set(completion.wr_id);
         self.abi.status.set(completion.status as c_uint);
+        if completion.status != WcStatus::Success {
+            self.show_failed(completion.qp.0);
+        }
         // SAFETY: the program looks at one completion at a time, between start and end.
         unsafe { *self.current.get() = Some(completion) };
         Ok(())

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   list, context, sysfs, query      devices and what they are
-//!   object                           what all objects of a context have
+//!   object, listed                   what all objects of a context have
 //!   imports                          what imported contexts share
 //!   pd, mr, mw, advise               registered memory
 //!   dm, dmabuf                       memory that is not the program's
@@ -32,6 +32,7 @@ pub mod fork;
 pub mod historical;
 mod imports;
 pub mod list;
+mod listed;
 pub mod modify;
 pub mod mr;
 pub mod multicast;
@@ -50,23 +51,6 @@ pub mod sysfs;
 pub mod unsupported;
 mod wr;
 
-use std::sync::Arc;
-
 pub(crate) use context::tell_of_heir;
 pub use context::{Context, shared_context};
-
-/// Tells an object who else uses it: users hold clones.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Life(Arc<()>);
-
-impl Life {
-    /// True if something else holds on to the object that this belongs to.
-    fn in_use(&self) -> bool {
-        self.users() > 0
-    }
-
-    /// The number of holders.
-    fn users(&self) -> usize {
-        Arc::strong_count(&self.0) - 1
-    }
-}
+pub(crate) use listed::Life;

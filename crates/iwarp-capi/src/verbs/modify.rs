@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use iwarp::verbs::ModifyError;
 use iwarp::{Access, Peer, Personality, QpState, QpType, Retry};
+use iwarp_os::roster;
 
 use super::qp::{Qp, no_such_type};
 use super::{ah, datagram};
@@ -243,6 +244,26 @@ impl Qp {
     /// Has the program see this state (`IBV_QPS_...`).
     pub fn show_state(&self, state: c_uint) {
         self.abi.base.state.store(state, Relaxed);
+        self.show();
+    }
+
+    /// Has other processes see it as it is now.
+    pub(crate) fn show(&self) {
+        let (domain, srq) = self.shown;
+        let pair = || {
+            let attr = self.attr().map(|attr| *attr).unwrap_or_default();
+            roster::Pair {
+                number: self.number(),
+                remote: attr.dest_qp_num,
+                // Programs that draw 32 bits leave it to the hardware to drop some.
+                rq_psn: attr.rq_psn & 0x00ff_ffff,
+                sq_psn: attr.sq_psn & 0x00ff_ffff,
+                srq,
+                kind: self.init.qp_type as u8,
+                state: number(self.state()) as u8,
+            }
+        };
+        self.object.show(domain, || roster::Object::Pair(pair()));
     }
 
     /// Updates the field `state`: for the connection manager, when it has connected the queue pair
@@ -258,6 +279,9 @@ impl Qp {
             // A state that another thread has shown meanwhile is newer than the one found here.
             let shown = &self.abi.base.state;
             if shown.compare_exchange(before, now, Relaxed, Relaxed).is_ok() {
+                if before != now {
+                    self.show();
+                }
                 return now;
             }
         }
@@ -342,6 +366,7 @@ pub fn modify(qp: &Qp, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
     if mask & IBV_QP_STATE == 0 {
         store(&mut *qp.attr()?, attr, mask);
         restrict(qp, attr, mask);
+        qp.show();
         return Ok(());
     }
     let to = state(attr.qp_state)?;
@@ -352,6 +377,7 @@ pub fn modify(qp: &Qp, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
         && matches!(to, QpState::Init | QpState::Rtr)
     {
         store(&mut *qp.attr()?, attr, mask);
+        qp.show();
         return Ok(());
     }
     let strict = qp.context().device().personality() == Personality::Roce && !qp.is_managed();

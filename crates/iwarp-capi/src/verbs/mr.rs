@@ -7,9 +7,11 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
 
 use iwarp::{Access, MemoryRegion, Stag};
+use iwarp_os::roster;
 
 use super::Life;
 use super::dmabuf::{self, Mapping};
+use super::listed::Use;
 use super::object::{Kind, Object};
 use super::pd::Pd;
 use crate::abi::flags::*;
@@ -25,6 +27,8 @@ pub struct Mr {
     /// Taken when it is deregistered.
     registered: RefCell<Option<Registered>>,
     pd: RefCell<Arc<Pd>>,
+    /// Other processes see it among the uses of the domain.
+    shown: RefCell<Use>,
 }
 
 struct Registered {
@@ -61,7 +65,7 @@ impl Mr {
         // Keys of a device's regions are unique.
         let object = Object::with_handle(pd.context(), Kind::Mr, key)?;
         let backing = backing.map(Box::new);
-        Ok(Box::into_raw(Box::new(Self {
+        let mr = Self {
             abi: ibv_mr {
                 context: pd.context().as_abi(),
                 pd: Cell::new(pd.as_abi()),
@@ -74,7 +78,17 @@ impl Mr {
             object,
             registered: RefCell::new(Some(Registered { region, backing })),
             pd: RefCell::new(held),
-        })))
+            shown: RefCell::new(pd.shown_use()),
+        };
+        mr.show();
+        Ok(Box::into_raw(Box::new(mr)))
+    }
+
+    /// Has other processes see it as it is now.
+    fn show(&self) {
+        let domain = self.pd.borrow().shown_number();
+        let length = self.abi.length.get() as u64;
+        self.object.show(domain, || roster::Object::Region { length });
     }
 }
 
@@ -261,12 +275,14 @@ pub extern "C" fn ibv_rereg_mr(
         unsafe { region.reregister(to_pd.map(Pd::domain), translation, rights)? };
         if let Some(pd) = held {
             mr.abi.pd.set(pd.as_abi());
+            mr.shown.replace(pd.shown_use());
             mr.pd.replace(pd);
         }
         if moved {
             mr.abi.addr.set(addr);
             mr.abi.length.set(length);
         }
+        mr.show();
         Ok(())
     });
     match result {

@@ -9,8 +9,10 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use iwarp_os::environment;
 use iwarp_os::ledger::Entry;
+use iwarp_os::roster::{self, Row};
 
 use super::Context;
+use super::listed::{Life, Listed, Use};
 use crate::abi::ibv_context;
 use crate::guard::Errno;
 use crate::refuse::refuse;
@@ -58,6 +60,10 @@ pub(crate) struct Counts {
     /// The entry where other processes see them (`rdma resource`), if `iwarp run` shows them a
     /// device.
     shown: Option<Entry>,
+    /// The place of the device in the list.
+    device: u16,
+    /// The context as they see it.
+    context: Listed,
 }
 
 impl Counts {
@@ -66,10 +72,27 @@ impl Counts {
         let file = |tree| Path::new(&tree).join("counted/processes");
         let tree = environment::variable("IWARP_SYSFS");
         let shown = tree.and_then(|tree| Entry::claim(&file(tree), place as u64).ok());
-        if let Some(entry) = &shown {
+        let mut counts = Self {
+            own: Default::default(),
+            shown,
+            device: place as u16,
+            context: Listed::default(),
+        };
+        if let Some(entry) = &counts.shown {
             entry.add(SHOWN_CONTEXTS, 1);
+            counts.context = counts.listed();
+            counts.context.show(|| counts.row(0, roster::Object::Context));
         }
-        Self { own: Default::default(), shown }
+        counts
+    }
+
+    /// A place in the list for an object that is counted.
+    fn listed(&self) -> Listed {
+        if self.shown.is_some() { Listed::new() } else { Listed::default() }
+    }
+
+    fn row(&self, domain: u32, object: roster::Object) -> Row {
+        Row { device: self.device, context: self.context.number(), domain, object }
     }
 
     fn of(&self, kind: Kind) -> &AtomicU32 {
@@ -106,6 +129,7 @@ pub(crate) struct Object {
     handle: u32,
     kind: Kind,
     counts: Arc<Counts>,
+    listed: Listed,
 }
 
 impl Object {
@@ -137,7 +161,28 @@ impl Object {
             return Err(refuse!(ENOMEM, "{most} {} exist, the most there can be", kind.plural()));
         }
         let counts = Arc::clone(&context.counts);
-        Ok(Self { context: context.as_abi(), handle, kind, counts })
+        let listed = kind.shown().map(|_| counts.listed()).unwrap_or_default();
+        Ok(Self { context: context.as_abi(), handle, kind, counts, listed })
+    }
+
+    /// Has other processes see it as it is now: an object of the protection domain of this number.
+    pub(crate) fn show(&self, domain: u32, object: impl FnOnce() -> roster::Object) {
+        self.listed.show(|| self.counts.row(domain, object()));
+    }
+
+    /// The number by which they know it; 0 where it is not listed.
+    pub(crate) fn shown_number(&self) -> u32 {
+        self.listed.number()
+    }
+
+    /// A life for it.
+    pub(crate) fn life(&self) -> Life {
+        Life::of(&self.listed)
+    }
+
+    /// A use by what does not hold its life.
+    pub(crate) fn in_use(&self) -> Use {
+        Use::of(&self.listed)
     }
 
     /// Its number.

@@ -6,10 +6,11 @@ use std::ffi::c_int;
 use std::sync::{Arc, Weak};
 
 use iwarp::{Log, Personality, ProtectionDomain};
-use iwarp_os::Heritable;
+use iwarp_os::{Heritable, roster};
 
 use super::context::{Held, tell_of_heir};
 use super::imports::Importable;
+use super::listed::Use;
 use super::object::{Kind, Object};
 use super::{Context, Life};
 use crate::abi::{ibv_parent_domain_init_attr, ibv_pd, ibv_td, ibv_td_init_attr};
@@ -90,6 +91,16 @@ impl Pd {
         self.object.check(self.abi.context, self.abi.handle)
     }
 
+    /// The number by which other processes know it; 0 where it is not listed.
+    pub(crate) fn shown_number(&self) -> u32 {
+        self.object.shown_number()
+    }
+
+    /// A use that they see, by a memory region.
+    pub(crate) fn shown_use(&self) -> Use {
+        self.object.in_use()
+    }
+
     /// For a memory region, whose domain it is also after the program has deallocated it.
     pub(crate) fn hold(&self) -> Option<Arc<Self>> {
         self.own.upgrade()
@@ -135,14 +146,15 @@ fn with_object(
     let held = context.hold()?;
     let pd = Arc::new_cyclic(|own| Pd {
         abi: ibv_pd { context: context.as_abi(), handle: object.handle() },
+        life: object.life(),
         object,
         domain: Heritable::new(domain),
         base: of.base,
         own: Weak::clone(own),
-        life: Life::default(),
         _of: of.lives,
         _context: held,
     });
+    pd.object.show(pd.object.shown_number(), || roster::Object::Domain);
     Ok(Arc::into_raw(pd).cast_mut())
 }
 

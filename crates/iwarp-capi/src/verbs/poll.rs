@@ -16,14 +16,21 @@ use crate::refuse::refuse;
 pub(crate) extern "C" fn poll_cq(cq: &Cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
     let Ok(max) = usize::try_from(num_entries) else { return -1 };
     let taken = guard::on_data_path(|| {
-        let mut to = wc;
-        Ok(cq.queue().poll_each(max, |completion| {
+        let (mut to, mut failed) = (wc, None);
+        let taken = cq.queue().poll_each(max, |completion| {
+            if completion.status != WcStatus::Success {
+                failed = Some(completion.qp);
+            }
             // SAFETY: the program has room for `num_entries`, and gets no more than so many.
             unsafe {
                 to.write_unaligned(convert(&completion));
                 to = to.add(1);
             }
-        }))
+        });
+        if let Some(qp) = failed {
+            cq.show_failed(qp.0);
+        }
+        Ok(taken)
     });
     taken.map_or(-1, |taken| taken as c_int)
 }

@@ -35,7 +35,7 @@ use crate::refuse::{Site, decline, given, refuse};
 #[repr(C)]
 pub struct Qp {
     pub(crate) abi: ibv_qp_ex,
-    object: Object,
+    pub(super) object: Object,
     pub(crate) queue_pair: QueuePair,
     /// Its type; RC where it is a mere number.
     pub(crate) kind: QpType,
@@ -60,6 +60,8 @@ pub struct Qp {
     _send_cq: Life,
     _recv_cq: Life,
     _srq: Option<Life>,
+    /// The numbers by which other processes know its domain and its shared receive queue.
+    pub(super) shown: (u32, u32),
 }
 
 impl Qp {
@@ -265,7 +267,10 @@ fn create(
         _send_cq: send_cq.life.clone(),
         _recv_cq: recv_cq.life.clone(),
         _srq: srq.map(|srq| srq.life.clone()),
+        shown: (pd.shown_number(), srq.map_or(0, Srq::shown_number)),
     }));
+    // SAFETY: just made.
+    unsafe { &*qp }.show();
     context.book.enter(Key::Qp(number), qp.expose_provenance());
     Ok(qp)
 }

@@ -6,6 +6,7 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_uint};
 
 use iwarp::{AsyncEvent, PostError, SharedReceiveQueue};
+use iwarp_os::roster;
 
 use super::book::Key;
 use super::object::{Kind, Object};
@@ -59,6 +60,11 @@ impl Srq {
         self.object.check(self.abi.context, self.abi.handle)
     }
 
+    /// The number by which other processes know it; 0 where it is not listed.
+    pub(crate) fn shown_number(&self) -> u32 {
+        self.object.shown_number()
+    }
+
     pub(crate) fn context(&self) -> &Context {
         // SAFETY: the context stays for as long as its objects are.
         unsafe { Context::of(self.abi.context) }
@@ -103,6 +109,7 @@ fn create(pd: &Pd, init: &mut ibv_srq_init_attr) -> Result<*mut Srq, Errno> {
     }
     context.book.prepare()?;
     let object = Object::new(context, Kind::Srq)?;
+    object.show(pd.shown_number(), || roster::Object::SharedReceives);
     attr.max_sge = attr.max_sge.max(1);
     attr.srq_limit = 0;
     let queue = pd.domain().create_srq(attr.max_wr as usize, attr.max_sge as usize);
@@ -114,11 +121,11 @@ fn create(pd: &Pd, init: &mut ibv_srq_init_attr) -> Result<*mut Srq, Errno> {
     abi.handle = object.handle();
     let srq = Box::into_raw(Box::new(Srq {
         abi,
+        life: object.life(),
         object,
         queue,
         max_wr: Cell::new(attr.max_wr),
         max_sge: attr.max_sge,
-        life: Life::default(),
         _pd: pd.life.clone(),
     }));
     context.book.enter(Key::Srq(number), srq.expose_provenance());

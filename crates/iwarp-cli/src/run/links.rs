@@ -31,6 +31,8 @@ pub(super) enum Content {
     Library(&'static [u8]),
     /// A file that begins as so many bytes of zero, and is written to.
     Zeros(usize),
+    /// Likewise, which no other user may read.
+    Private(usize),
 }
 
 /// A directory that holds just these files; a name may have folders in it.
@@ -288,6 +290,7 @@ fn fill(directory: &Path, files: &[(String, Content)]) -> io::Result<()> {
             Content::Text(text) => write(&path, text.as_bytes(), 0o444)?,
             Content::Library(octets) => write(&path, octets, 0o644)?,
             Content::Zeros(octets) => write(&path, &vec![0; *octets], 0o644)?,
+            Content::Private(octets) => write(&path, &vec![0; *octets], 0o600)?,
         }
     }
     Ok(())
@@ -307,7 +310,7 @@ fn holds(directory: &Path, files: &[(String, Content)]) -> bool {
             Content::Link(target) => fs::read_link(path).is_ok_and(|to| to == *target),
             Content::Text(text) => fs::read(path).is_ok_and(|found| found == text.as_bytes()),
             Content::Library(octets) => fs::read(path).is_ok_and(|found| found == *octets),
-            Content::Zeros(octets) => fs::symlink_metadata(path)
+            Content::Zeros(octets) | Content::Private(octets) => fs::symlink_metadata(path)
                 .is_ok_and(|it| it.is_file() && it.len() == *octets as u64),
         }
     };

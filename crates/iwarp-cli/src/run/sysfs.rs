@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use iwarp::{COUNTER_NAMES, Gid, NamedDevice, Options, Personality};
 use iwarp_os::addr::{self, Interface, InterfaceAddr};
-use iwarp_os::{board, guid, ledger};
+use iwarp_os::{board, guid, ledger, roster};
 
 use super::links::{self, Content};
 
@@ -25,6 +25,8 @@ pub(super) fn tree(options: &Options) -> Result<PathBuf> {
     tree.link("dev/infiniband/rdma_cm", "/dev/null");
     tree.0.push(("counted/words".to_owned(), Content::Zeros(board::OCTETS)));
     tree.0.push(("counted/processes".to_owned(), Content::Zeros(ledger::OCTETS)));
+    // The packet numbers that queue pairs begin with prove to peers that they are the right ones.
+    tree.0.push(("counted/objects".to_owned(), Content::Private(roster::OCTETS)));
     let mut described = vec![counters_by_netlink()];
     for (place, device) in options.visible_devices().iter().enumerate() {
         tree.link(format!("dev/infiniband/uverbs{place}"), "/dev/null");

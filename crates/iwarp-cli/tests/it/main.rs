@@ -12,6 +12,7 @@ mod conform_verbs;
 mod demo;
 mod manual;
 mod netlink;
+mod objects;
 mod perf;
 mod rping;
 mod run;

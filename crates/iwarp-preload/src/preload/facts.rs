@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! The facts that the answers over netlink tell: the devices as the tree describes them, the
-//! counters that it shows in /sys, and how many objects live processes have.
+//! counters that it shows in /sys, and the objects that live processes have.
 
 use super::counters::value_of;
 use super::files::read_beside;
-use super::ledger;
-use super::netlink::{Device, Devices, Facts, OBJECTS};
+use super::netlink::{Device, Devices, Facts, Listed, OBJECTS};
+use super::{ledger, roster};
 
 /// Bytes that the description may have: that of as many devices as a process can have.
 pub(super) const TEXT: usize = 16 << 10;
@@ -47,5 +47,10 @@ impl Facts for Shown<'_> {
 
     fn objects(&self, device: &Device<'_>) -> [u64; OBJECTS.len()] {
         ledger::sums(device.index.into())
+    }
+
+    fn each(&self, device: &Device<'_>, visit: &mut dyn FnMut(&Listed) -> bool) {
+        let is_its = |listed: &Listed| u32::from(listed.row.device) == device.index;
+        roster::each(&mut |listed| !is_its(listed) || visit(listed));
     }
 }

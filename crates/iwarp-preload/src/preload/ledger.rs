@@ -44,7 +44,7 @@ pub(super) fn sums<const COUNTS: usize>(subject: u64) -> [u64; COUNTS] {
 }
 
 /// True while the process of an owner's number lives, not a later one with its process number.
-fn lives(owner: u64) -> bool {
+pub(super) fn lives(owner: u64) -> bool {
     let (process, start) = (owner & 0xffff_ffff, owner >> 32);
     started(process).is_some_and(|found| found & 0xffff_ffff == start)
 }

@@ -26,6 +26,7 @@ mod ledger;
 mod netlink;
 mod ports;
 mod redirect;
+mod roster;
 mod sockets;
 mod written;
 

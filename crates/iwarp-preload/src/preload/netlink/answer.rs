@@ -3,8 +3,10 @@
 //! The answer to a request, as `rdma_nl_rcv` and `nldev.c` of Linux give it.
 
 use super::device::Device;
+use super::list::{self, Kind, List};
 use super::numbers::*;
 use super::read::Message;
+use super::row::Row;
 use super::write::Datagram;
 
 /// The facts that there are to tell.
@@ -17,6 +19,22 @@ pub trait Facts {
 
     /// Numbers of a device's objects, in the order of [`OBJECTS`].
     fn objects(&self, device: &Device<'_>) -> [u64; OBJECTS.len()];
+
+    /// Calls `visit` with each of a device's objects, until it is false.
+    fn each(&self, device: &Device<'_>, visit: &mut dyn FnMut(&Listed) -> bool);
+}
+
+/// An object of a live process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// The number by which it is known, which is not 0. Queue pairs have another one as well.
+    pub number: u32,
+    /// The number of the process.
+    pub process: u32,
+    /// Objects that hold on to it.
+    pub users: u64,
+    /// The rest.
+    pub row: Row,
 }
 
 /// Kinds of objects, by the names that programs print: protection domains, completion queues, queue
@@ -28,7 +46,7 @@ const SHARED: u8 = 1;
 /// `IBV_PORT_ACTIVE`.
 const ACTIVE: u8 = 4;
 const LINK_UP: u8 = 5;
-const PORT: u32 = 1;
+pub(super) const PORT: u32 = 1;
 /// `RDMA_COUNTER_MODE_NONE`.
 const NO_MODE: u32 = 0;
 
@@ -102,13 +120,8 @@ impl<'a, F: Facts, S: FnMut(&[u8]) -> bool> Answer<'a, F, S> {
                 self.summary(request, &device)
             }
             CMD_STAT_GET => self.statistic(request),
-            // One object by its number. None is known by it.
-            _ => match number_of(command) {
-                Some(number) => {
-                    self.device(request)?;
-                    request.needed(number)?;
-                    Err(ENOENT)
-                }
+            _ => match Kind::of(command) {
+                Some(kind) => self.object(request, kind),
                 // 0 and 8 are no commands.
                 None if matches!(command, 1..=7 | 9..=CMD_MONITOR) => Err(EOPNOTSUPP),
                 None => Err(EINVAL),
@@ -132,8 +145,61 @@ impl<'a, F: Facts, S: FnMut(&[u8]) -> bool> Answer<'a, F, S> {
                 ATTR_RES_QP | ATTR_RES_MR => self.device(request).map(|_| ()),
                 _ => Err(EINVAL),
             },
-            _ => self.device(request).map(|_| ()),
+            _ => match Kind::of(command) {
+                Some(kind) => self.list(request, kind),
+                None => Err(EINVAL),
+            },
         }
+    }
+
+    /// Tells of one object, by its number.
+    fn object(&mut self, request: &Message<'_>, kind: Kind) -> Result<(), i32> {
+        let (facts, device) = (self.facts, self.device(request)?);
+        let (number, mut found) = (request.needed(kind.number)?, None);
+        facts.each(&device, &mut |listed| {
+            if kind.has(listed) && kind.number_of(listed) == number {
+                found = Some(*listed);
+            }
+            found.is_none()
+        });
+        let listed = found.ok_or(ENOENT)?;
+        self.message(request, |out| {
+            handle(out, &device);
+            list::describe(out, facts, &device, &listed);
+        })
+    }
+
+    /// Lists the objects of a kind, in as many messages as it takes.
+    fn list(&mut self, request: &Message<'_>, kind: Kind) -> Result<(), i32> {
+        let (facts, device) = (self.facts, self.device(request)?);
+        if request.number(ATTR_PORT_INDEX)?.is_some_and(|port| port != PORT) {
+            return Err(EINVAL);
+        }
+        let mut begun: Option<List> = None;
+        facts.each(&device, &mut |listed| {
+            if !kind.has(listed) {
+                return true;
+            }
+            // Where it does not fit, it is the first of the next datagram.
+            for _ in 0..2 {
+                let (out, port) = (&mut self.out, self.port);
+                let mut list = begun.take().unwrap_or_else(|| {
+                    let mark = out.begin(request.kind, NLM_F_MULTI, request.sequence, port);
+                    handle(out, &device);
+                    List::begin(out, mark, kind)
+                });
+                if list.add(out, kind, |out| list::describe(out, facts, &device, listed)) {
+                    begun = Some(list);
+                    break;
+                }
+                self.flush();
+            }
+            self.sent
+        });
+        if let Some(list) = begun {
+            list.end(&mut self.out);
+        }
+        Ok(())
     }
 
     fn all(
@@ -279,21 +345,7 @@ const fn command(kind: u16) -> Option<u16> {
 fn can_dump(kind: u16) -> bool {
     command(kind).is_some_and(|command| {
         matches!(command, CMD_GET | CMD_PORT_GET | CMD_RES_GET | CMD_STAT_GET)
-            || number_of(command).is_some()
-    })
-}
-
-/// The attribute with the number of the object that a command asks for.
-const fn number_of(command: u16) -> Option<u16> {
-    Some(match command {
-        CMD_RES_QP_GET => ATTR_RES_LQPN,
-        CMD_RES_CM_ID_GET => ATTR_RES_CM_IDN,
-        CMD_RES_CQ_GET => ATTR_RES_CQN,
-        CMD_RES_MR_GET => ATTR_RES_MRN,
-        CMD_RES_PD_GET => ATTR_RES_PDN,
-        CMD_RES_CTX_GET => ATTR_RES_CTXN,
-        CMD_RES_SRQ_GET => ATTR_RES_SRQN,
-        _ => return None,
+            || Kind::of(command).is_some()
     })
 }
 

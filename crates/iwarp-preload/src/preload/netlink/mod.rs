@@ -9,18 +9,23 @@
 //!   read      requests and their attributes
 //!   write     datagrams, messages and attributes
 //!   device    the text in which `iwarp run` describes the devices
+//!   row       an object in words
+//!   list      objects one by one
 //!   answer    the answer to a request
 
 mod answer;
 mod device;
+mod list;
 pub mod numbers;
 mod read;
+mod row;
 mod write;
 
 #[cfg(test)]
 mod tests;
 
-pub use answer::{Facts, OBJECTS, answer};
+pub use answer::{Facts, Listed, OBJECTS, answer};
 pub use device::{Device, Devices};
 pub use read::{Message, attribute};
+pub use row::{Object, Pair, Row, WORDS as ROW_WORDS, check};
 pub use write::DATAGRAM;

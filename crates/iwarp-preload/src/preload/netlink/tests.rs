@@ -2,10 +2,15 @@
 
 //! Requests as programs send them, and any others.
 
+mod lists;
+
 use proptest::prelude::*;
 
 use super::numbers::*;
-use super::{DATAGRAM, Device, Devices, Facts, Message, OBJECTS, answer, attribute};
+use super::{
+    DATAGRAM, Device, Devices, Facts, Listed, Message, OBJECTS, Object, Pair, Row, answer,
+    attribute,
+};
 
 const TEXT: &[u8] = b"tx_bytes rx_bytes\n\
     roce0 roce 1 0.1.0 1b2c3d 1b2c3c 1221880 2 eth0\n\
@@ -14,8 +19,9 @@ const TEXT: &[u8] = b"tx_bytes rx_bytes\n\
 const PORT: u32 = 4711;
 const SEQUENCE: u32 = 99;
 
-/// The facts of a text, with a counter's place as its value.
-struct Canned(Devices<'static>);
+/// The facts of a text, with a counter's place as its value, and as many regions of the first device
+/// as it says beside other objects.
+struct Canned(Devices<'static>, u32);
 
 impl Facts for Canned {
     fn device(&self, index: u32) -> Option<Device<'_>> {
@@ -29,7 +35,37 @@ impl Facts for Canned {
     fn objects(&self, device: &Device<'_>) -> [u64; OBJECTS.len()] {
         if device.index == 0 { [0, 1, 2, 3, 4, 5, 6] } else { [0; OBJECTS.len()] }
     }
+
+    fn each(&self, device: &Device<'_>, visit: &mut dyn FnMut(&Listed) -> bool) {
+        if device.index != 0 {
+            return;
+        }
+        let regions = (0..self.1).map(|length| Object::Region { length: length.into() });
+        let mut all = OTHERS.into_iter().chain(regions).zip(1..).map(|(object, number)| {
+            let row = Row { device: 0, context: 1, domain: 2, object };
+            Listed { number, process: 300 + number, users: 7, row }
+        });
+        while all.next().is_some_and(|listed| visit(&listed)) {}
+    }
 }
+
+/// The objects of the first device, which have the numbers from 1 on.
+const OTHERS: [Object; 6] = [
+    Object::Context,
+    Object::Domain,
+    Object::Completions { cqe: 31 },
+    Object::SharedReceives,
+    Object::Pair(Pair {
+        number: 17,
+        remote: 18,
+        rq_psn: 19,
+        sq_psn: 20,
+        srq: 4,
+        kind: 2,
+        state: 3,
+    }),
+    Object::Pair(Pair { number: 21, remote: 0, rq_psn: 0, sq_psn: 0, srq: 0, kind: 4, state: 0 }),
+];
 
 fn request(command: u16, flags: u16, numbers: &[(u16, u32)]) -> Vec<u8> {
     let kind = RDMA_NL_NLDEV << 10 | command;
@@ -45,9 +81,12 @@ fn request(command: u16, flags: u16, numbers: &[(u16, u32)]) -> Vec<u8> {
 }
 
 fn datagrams(requests: &[u8], text: &'static [u8]) -> Vec<Vec<u8>> {
+    datagrams_about(requests, &Canned(Devices::new(text), 1))
+}
+
+fn datagrams_about(requests: &[u8], facts: &Canned) -> Vec<Vec<u8>> {
     let mut sent = Vec::new();
-    let facts = Canned(Devices::new(text));
-    let whole = answer(requests, PORT, &facts, |octets| {
+    let whole = answer(requests, PORT, facts, |octets| {
         sent.push(octets.to_vec());
         true
     });
@@ -220,7 +259,9 @@ fn what_cannot_be_answered_is_an_error() {
         (CMD_PORT_GET, &[], EINVAL),
         (CMD_STAT_GET, &[device], EINVAL),
         (CMD_RES_MR_GET, &[(ATTR_DEV_INDEX, 7)], EINVAL),
-        (CMD_RES_MR_GET, &[device], 0),
+        (CMD_RES_CM_ID_GET, &[device], 0),
+        (CMD_RES_QP_GET, &[(ATTR_DEV_INDEX, 1)], 0),
+        (CMD_RES_QP_GET, &[device, (ATTR_PORT_INDEX, 2)], EINVAL),
         (CMD_STAT_GET, &[device, port, (ATTR_STAT_RES, ATTR_RES_QP.into())], 0),
     ];
     for (command, numbers, expected) in lists {
@@ -281,7 +322,7 @@ fn a_long_list_takes_several_datagrams() {
             .all(|(place, (_, _, body))| { u32_of(body, ATTR_DEV_INDEX) == Some(place as u32) })
     );
     let mut count = 0;
-    let facts = Canned(Devices::new(text));
+    let facts = Canned(Devices::new(text), 0);
     assert!(!answer(&list, PORT, &facts, |_| {
         count += 1;
         count < 2

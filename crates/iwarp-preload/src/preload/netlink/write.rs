@@ -74,6 +74,13 @@ impl Datagram {
         self.attribute(kind, &value.to_ne_bytes());
     }
 
+    /// The number of an object, if there is one.
+    pub(super) fn number(&mut self, kind: u16, number: u32) {
+        if number != 0 {
+            self.u32(kind, number);
+        }
+    }
+
     /// A string, which ends with a NUL.
     pub(super) fn text(&mut self, kind: u16, text: &[u8]) {
         let mark = self.open(kind);

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The objects as other processes see them one by one (`rdma resource show qp`), if `iwarp run`
+//! shows them a device, and those that hold on to them.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use iwarp_os::roster::{Place, Roster, Row};
+use iwarp_os::{PerProcess, environment};
+
+/// The place of an object in the list; none where there is no list, or no room in it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Listed(Option<Arc<Place>>);
+
+impl Listed {
+    /// A place for one more object.
+    pub(super) fn new() -> Self {
+        Self(roster().and_then(Roster::place).map(Arc::new))
+    }
+
+    /// The number by which others know the object; 0 where it is not listed.
+    pub(super) fn number(&self) -> u32 {
+        self.0.as_ref().map_or(0, |place| place.number())
+    }
+
+    /// Has others see the object as it is now.
+    pub(super) fn show(&self, row: impl FnOnce() -> Row) {
+        if let Some(place) = &self.0 {
+            place.show(row);
+        }
+    }
+}
+
+fn roster() -> Option<&'static Roster> {
+    static ROSTER: PerProcess<Option<Roster>> = PerProcess::new();
+
+    let open = |_: Option<&Option<Roster>>| {
+        let tree = environment::variable("IWARP_SYSFS")?;
+        Roster::open(&Path::new(&tree).join("counted/objects")).ok()
+    };
+    ROSTER.get_or_make(open).as_ref()
+}
+
+/// A use of an object, which others see counted.
+#[derive(Debug, Default)]
+pub(crate) struct Use(Listed);
+
+impl Use {
+    pub(super) fn of(listed: &Listed) -> Self {
+        if let Some(place) = &listed.0 {
+            place.hold();
+        }
+        Self(listed.clone())
+    }
+}
+
+impl Clone for Use {
+    fn clone(&self) -> Self {
+        Self::of(&self.0)
+    }
+}
+
+impl Drop for Use {
+    fn drop(&mut self) {
+        if let Some(place) = &self.0.0 {
+            place.release();
+        }
+    }
+}
+
+/// Tells an object who else uses it: users hold clones. The object's own counts as a use, too.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Life {
+    holders: Arc<()>,
+    _shown: Use,
+}
+
+impl Life {
+    /// That of an object that is listed.
+    pub(super) fn of(listed: &Listed) -> Self {
+        Self { holders: Arc::default(), _shown: Use::of(listed) }
+    }
+
+    /// True if something else holds on to the object that this belongs to.
+    pub(super) fn in_use(&self) -> bool {
+        self.users() > 0
+    }
+
+    /// The number of holders.
+    pub(super) fn users(&self) -> usize {
+        Arc::strong_count(&self.holders) - 1
+    }
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! `rdma resource show` of iproute2 below `iwarp run`: the objects of other processes.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::common::{command, stderr, stdout};
+
+/// A tree of its own, and the processes that use it.
+struct Scene {
+    place: PathBuf,
+    children: Vec<Child>,
+    deadline: Instant,
+}
+
+impl Scene {
+    fn new(name: &str) -> Self {
+        let place = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("objects-{name}"));
+        let _ = fs::remove_dir_all(&place);
+        fs::create_dir_all(&place).expect("a directory for the test");
+        Self { place, children: Vec::new(), deadline: Instant::now() + Duration::from_secs(30) }
+    }
+
+    fn run(&self, arguments: &[&str]) -> Command {
+        let mut command = command(&["run", "--devices", "a=lo,b=lo", "--"]);
+        command.args(arguments).env("XDG_RUNTIME_DIR", &self.place);
+        command
+    }
+
+    /// Starts a program; returns the number of its process.
+    fn start(&mut self, arguments: &[&str]) -> u32 {
+        let child = self.run(arguments).stdout(Stdio::null()).spawn().expect("the command runs");
+        self.children.push(child);
+        self.children[self.children.len() - 1].id()
+    }
+
+    /// The objects that `rdma resource show` lists.
+    fn show(&self, arguments: &[&str]) -> Vec<Value> {
+        let arguments = [&["rdma", "-j", "resource", "show"], arguments].concat();
+        let output = self.run(&arguments).output().expect("the command runs");
+        assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
+        let text = stdout(&output);
+        if text.trim().is_empty() {
+            return Vec::new();
+        }
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+
+    /// Asks until the answer suits.
+    fn wait_for(&mut self, arguments: &[&str], suits: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+        loop {
+            let found = self.show(arguments);
+            if suits(&found) {
+                return found;
+            }
+            let ended: Vec<_> = self.children.iter_mut().map(Child::try_wait).collect();
+            assert!(Instant::now() < self.deadline, "{arguments:?}: {found:?}, {ended:?}");
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        for child in &self.children {
+            let pid = Pid::from_child(child);
+            kill_process(pid, signal).expect("it is there");
+        }
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        for child in &mut self.children {
+            let _ = child.kill().and_then(|()| child.wait());
+        }
+        let _ = fs::remove_dir_all(&self.place);
+    }
+}
+
+fn number(object: &Value, name: &str) -> u64 {
+    object[name].as_u64().unwrap_or_else(|| panic!("{name} of {object}"))
+}
+
+/// One of each kind, with the numbers that lead from one to the other.
+#[test]
+fn objects_of_a_process_are_listed() {
+    let mut scene = Scene::new("kinds");
+    // It waits for its client.
+    let pid = scene.start(&["ibv_srq_pingpong", "-d", "b", "-g", "0", "-p", "0", "-q", "2"]);
+    let pairs = scene.wait_for(&["qp"], |found| {
+        found.len() == 2 && found.iter().all(|pair| pair["state"] == "INIT")
+    });
+    let only = |kind: &str| {
+        let found = scene.show(&[kind]);
+        let [object] = &found[..] else { panic!("{kind}: {found:?}") };
+        assert_eq!(
+            (&object["ifname"], number(object, "pid")),
+            (&"b".into(), pid.into()),
+            "{object}"
+        );
+        assert_eq!(object["comm"], "ibv_srq_pingpon");
+        object.clone()
+    };
+    let [context, domain, queue, region, shared] = ["ctx", "pd", "cq", "mr", "srq"].map(only);
+    let (ctxn, pdn) = (number(&context, "ctxn"), number(&domain, "pdn"));
+    assert_eq!((number(&domain, "ctxn"), number(&queue, "ctxn")), (ctxn, ctxn));
+    // Two queue pairs, a shared receive queue and a region; both queues of two queue pairs.
+    assert_eq!((number(&domain, "users"), number(&queue, "users")), (4, 4));
+    assert!(number(&queue, "cqe") >= 500, "{queue}");
+    assert_eq!((number(&region, "mrlen"), number(&region, "pdn")), (4096, pdn));
+    assert_eq!(number(&shared, "pdn"), pdn);
+    for pair in &pairs {
+        assert_eq!((&pair["type"], number(pair, "pid")), (&"RC".into(), pid.into()), "{pair}");
+        assert_eq!((number(pair, "pdn"), number(pair, "port")), (pdn, 1));
+    }
+
+    // `rdma` sorts out what was not asked for, or asks for one by its number.
+    let lqpn = number(&pairs[1], "lqpn").to_string();
+    assert_eq!(scene.show(&["qp", "lqpn", &lqpn]), pairs[1..]);
+    assert_eq!(scene.show(&["cq", "cqn", &number(&queue, "cqn").to_string()]), [queue]);
+    assert_eq!(scene.show(&["qp", "link", "b/1"]), pairs);
+    assert_eq!(scene.show(&["qp", "link", "a/1"]), [Value::Null; 0]);
+    assert_eq!(scene.show(&["qp", "pid", &pid.to_string()]), pairs);
+    assert_eq!(scene.show(&["qp", "pid", "1"]), [Value::Null; 0]);
+
+    // A process that is stopped is listed, and one that is killed is not.
+    scene.signal(Signal::STOP);
+    assert_eq!(scene.show(&["qp"]), pairs);
+    scene.signal(Signal::KILL);
+    scene.children[0].wait().expect("it ends");
+    for kind in ["qp", "cq", "mr", "pd", "ctx", "srq"] {
+        assert_eq!(scene.show(&[kind]), [Value::Null; 0]);
+    }
+}
+
+/// Each end of a connection has the other's numbers.
+#[test]
+fn queue_pairs_are_listed_as_they_are_now() {
+    let mut scene = Scene::new("pairs");
+    let common = ["ibv_rc_pingpong", "-d", "a", "-g", "0", "-p", "7613", "-n", "100000000"];
+    let server = scene.start(&common);
+    scene.wait_for(&["qp"], |found| found.len() == 1);
+    // It may not listen yet.
+    let script = format!("until {} 127.0.0.1; do :; done", common.join(" "));
+    scene.start(&["sh", "-c", &script]);
+    let connected = |found: &[Value]| found.len() == 2 && found.iter().all(|p| p["state"] == "RTS");
+    let pairs = scene.wait_for(&["qp"], connected);
+    for (one, other) in [(0, 1), (1, 0)] {
+        let (one, other) = (&pairs[one], &pairs[other]);
+        assert_eq!(one["rqpn"], other["lqpn"]);
+        assert_eq!(one["rq-psn"], other["sq-psn"]);
+    }
+    assert_ne!((number(&pairs[0], "sq-psn"), number(&pairs[1], "sq-psn")), (0, 0));
+    let is_clients = |pair: &&Value| number(pair, "pid") != u64::from(server);
+    let client = number(pairs.iter().find(is_clients).expect("its pair"), "pid");
+    // Another would take its place.
+    let mut shell = scene.children.pop().expect("it was started");
+    shell.kill().and_then(|()| shell.wait()).expect("it is there");
+    let client = Pid::from_raw(client as i32).expect("a process");
+    kill_process(client, Signal::KILL).expect("it is there");
+    // The server's requests fail, and it ends.
+    scene.wait_for(&["qp"], |found| found.is_empty());
+}

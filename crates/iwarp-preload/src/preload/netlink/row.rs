@@ -1,0 +1,1 @@
+../../../../iwarp-os/src/roster/row.rs
