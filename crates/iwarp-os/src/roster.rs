@@ -19,7 +19,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::mm::munmap;
 
-pub use self::row::{Object, Pair, Row, WORDS, check};
+pub use self::row::{Id, Object, Pair, Row, WORDS, check};
 use crate::fork::ForkGeneration;
 use crate::ledger::{lives, owner};
 use crate::shared_file;

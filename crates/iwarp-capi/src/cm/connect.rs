@@ -159,6 +159,7 @@ pub extern "C-unwind" fn rdma_connect(
         if id.has_datagrams() {
             let octets = id.take_private_data(param);
             id.id.ask(&octets)?;
+            id.show();
             return Ok(0);
         }
         check(id, param)?;
@@ -168,6 +169,7 @@ pub extern "C-unwind" fn rdma_connect(
         drop(state);
         let params = params(id, param);
         connect(id, &params)?;
+        id.show();
         Ok(0)
     });
     if begun == 0 { complete(id) } else { begun }

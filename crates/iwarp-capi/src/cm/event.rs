@@ -87,7 +87,9 @@ pub(super) fn convert(event: Event) -> Option<*mut rdma_cm_event> {
     let (owner, this) = find(&id)?;
     // SAFETY: not destroyed before the event that `find` counts is acknowledged.
     let this = unsafe { CmId::of(this) }.ok()?;
-    match tell(this, kind) {
+    let told = tell(this, kind);
+    this.show();
+    match told {
         Some(told) => Some(made(owner, this.as_abi(), null_mut(), told)),
         None => {
             owner.acknowledge();
@@ -190,6 +192,7 @@ fn tell(this: &CmId, kind: EventKind) -> Option<Told> {
             Told::new(RDMA_CM_EVENT_ADDR_RESOLVED, 0)
         }
         EventKind::RouteResolved => {
+            this.state().is_routed = true;
             if device::is_infiniband() {
                 this.show_path();
             }

@@ -29,7 +29,7 @@ use crate::abi::{ibv_gid, ibv_qp_init_attr};
 use crate::guard::{self, Errno};
 use crate::log::{PATIENCE, say};
 use crate::refuse::{given, refuse};
-use crate::verbs::tell_of_heir;
+use crate::verbs::{Listed, tell_of_heir};
 
 /// An id as the program has it, and the library's part behind it, which a forked child makes anew.
 #[repr(C)]
@@ -44,6 +44,7 @@ pub struct CmId {
     abi: NonNull<rdma_cm_id>,
     pub(super) id: Id,
     pub(super) shared: Arc<Shared>,
+    pub(super) listed: Listed,
     state: Mutex<State>,
 }
 
@@ -69,6 +70,8 @@ pub(super) struct State {
     pub(super) addrinfo: Resolution,
     /// The multicast groups that it has joined.
     pub(super) groups: Vec<Joined>,
+    /// Its route is resolved.
+    pub(super) is_routed: bool,
     /// The path record of the route, if there is one.
     path: Option<Box<ibv_sa_path_rec>>,
 }
@@ -238,6 +241,7 @@ impl CmId {
             remote_ece: NO_ECE,
             addrinfo: Resolution::None,
             groups: Vec::new(),
+            is_routed: false,
             path: None,
         };
         let shared = Shared::new();
@@ -250,6 +254,7 @@ impl CmId {
             abi: unsafe { NonNull::new_unchecked(made) },
             id: of,
             shared,
+            listed: Listed::new(),
             state: Mutex::new(state),
         };
         // SAFETY: just allocated for it.
@@ -278,7 +283,7 @@ impl CmId {
         id.set_context(Arc::clone(&shared) as Arc<dyn Any + Send + Sync>);
         let state = Mutex::new(parents.inherit());
         tell_of_heir("an id of the connection manager");
-        Ok(Self { abi: inherited.abi, id, shared, state })
+        Ok(Self { abi: inherited.abi, id, shared, listed: Listed::new(), state })
     }
 
     /// The id behind a pointer that the program has.
@@ -325,6 +330,7 @@ impl CmId {
         if !self.verbs.get().is_null() {
             route.addr.ibaddr.pkey = device::PKEY;
         }
+        self.show();
     }
 
     /// Has the program see the path, as InfiniBand has one.
@@ -474,6 +480,7 @@ impl State {
             remote_ece: NO_ECE,
             addrinfo: Resolution::None,
             groups: Vec::new(),
+            is_routed: false,
             path: None,
         }
     }

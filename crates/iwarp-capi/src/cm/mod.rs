@@ -5,7 +5,7 @@
 //! ```text
 //!   abi, addr            structures and addresses of C
 //!   device               the context and the protection domain that ids use by default
-//!   id                   ids: making, binding, resolving, destroying
+//!   id, listed           ids: making, binding, resolving, destroying; as others see them
 //!   connect              connecting, accepting, refusing, ending
 //!   channel, event       event channels, and what the program is told
 //!   qp, attr             queue pairs of ids, and values for those of the program's own
@@ -31,6 +31,7 @@ pub mod device;
 pub mod endpoint;
 mod event;
 pub mod id;
+mod listed;
 pub mod multicast;
 pub mod option;
 mod ports;

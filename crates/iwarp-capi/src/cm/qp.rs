@@ -130,6 +130,7 @@ fn create_qp_ex(id: &CmId, attr: &mut ibv_qp_init_attr_ex) -> Result<(), Errno> 
     }
     id.pd.set(attr.pd);
     id.qp.set(made.as_abi());
+    id.show();
     Ok(())
 }
 
@@ -155,6 +156,7 @@ pub extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
         let Ok(id) = (unsafe { CmId::of(id) }) else { return };
         let own = id.qp.replace(null_mut());
         if !own.is_null() {
+            id.show();
             qp::ibv_destroy_qp(own.cast());
         }
         destroy_cqs(id);

@@ -15,7 +15,7 @@ pub(crate) struct Listed(Option<Arc<Place>>);
 
 impl Listed {
     /// A place for one more object.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(roster().and_then(Roster::place).map(Arc::new))
     }
 
@@ -25,7 +25,7 @@ impl Listed {
     }
 
     /// Has others see the object as it is now.
-    pub(super) fn show(&self, row: impl FnOnce() -> Row) {
+    pub(crate) fn show(&self, row: impl FnOnce() -> Row) {
         if let Some(place) = &self.0 {
             place.show(row);
         }

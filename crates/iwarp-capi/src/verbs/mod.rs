@@ -53,4 +53,4 @@ mod wr;
 
 pub(crate) use context::tell_of_heir;
 pub use context::{Context, shared_context};
-pub(crate) use listed::Life;
+pub(crate) use listed::{Life, Listed};

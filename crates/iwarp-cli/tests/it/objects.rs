@@ -137,6 +137,46 @@ fn objects_of_a_process_are_listed() {
     }
 }
 
+/// Both ids of a connection, and the one that it was made at.
+#[test]
+fn ids_are_listed_with_their_addresses() {
+    let mut scene = Scene::new("ids");
+    let server = scene.start(&["rping", "-s", "-a", "127.0.0.1", "-p", "7614"]);
+    let found = scene.wait_for(&["cm_id"], |found| found.len() == 1);
+    let listener = &found[0];
+    assert_eq!((&listener["state"], &listener["ps"]), (&"LISTEN".into(), &"TCP".into()));
+    assert_eq!(listener["src-addr"], "127.0.0.1:7614");
+    assert_eq!((number(listener, "pid"), &listener["lqpn"]), (server.into(), &Value::Null));
+    scene.start(&["rping", "-c", "-a", "127.0.0.1", "-p", "7614", "-C", "100000000"]);
+    // The client has a port when its connection is made.
+    let has_port = |id: &Value| id["src-addr"].as_str().is_some_and(|addr| !addr.ends_with(":0"));
+    let is_connected = |id: &Value| id["state"] == "CONNECT" && has_port(id);
+    let connected = |found: &[Value]| {
+        found.len() == 3 && found.iter().all(|id| id == listener || is_connected(id))
+    };
+    let ids = scene.wait_for(&["cm_id"], connected);
+    let [one, other] = &ids.iter().filter(|id| *id != listener).collect::<Vec<_>>()[..] else {
+        panic!("{ids:?}")
+    };
+    assert_eq!(one["src-addr"], other["dst-addr"]);
+    assert_eq!(one["dst-addr"], other["src-addr"]);
+    // Theirs are the queue pairs that are listed.
+    let mut pairs: Vec<_> = scene.show(&["qp"]).iter().map(|pair| number(pair, "lqpn")).collect();
+    let mut known = [number(one, "lqpn"), number(other, "lqpn")];
+    pairs.sort_unstable();
+    known.sort_unstable();
+    assert_eq!(pairs, known);
+    assert_eq!(scene.show(&["cm_id", "dst-port", "7614"]).len(), 1);
+}
+
+/// The packet numbers that queue pairs begin with are between the two programs.
+#[test]
+fn no_other_user_sees_the_objects() {
+    let scene = Scene::new("private");
+    let output = scene.run(&["sh", "-c", "stat -c %a $IWARP_SYSFS/counted/objects"]).output();
+    assert_eq!(stdout(&output.expect("the command runs")), "600\n");
+}
+
 /// Each end of a connection has the other's numbers.
 #[test]
 fn queue_pairs_are_listed_as_they_are_now() {

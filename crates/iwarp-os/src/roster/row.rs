@@ -5,6 +5,8 @@
 //! `iwarp-preload` has a link to this file: its library, which reads the rows, is compiled by
 //! itself. So the code needs nothing else, neither allocates nor panics.
 
+use core::net::{IpAddr, SocketAddr};
+
 /// Words of a row that its check covers.
 pub const WORDS: usize = 6;
 
@@ -13,7 +15,7 @@ pub const WORDS: usize = 6;
 pub struct Row {
     /// The place of its device in the list.
     pub device: u16,
-    /// The number of its context; its own, if it is one.
+    /// The number of its context; its own, if it is one; 0 of an id.
     pub context: u32,
     /// The number of its protection domain, if that is listed; otherwise 0.
     pub domain: u32,
@@ -42,6 +44,8 @@ pub enum Object {
     },
     /// A shared receive queue.
     SharedReceives,
+    /// An id of the connection manager.
+    Id(Id),
 }
 
 /// A queue pair.
@@ -63,37 +67,68 @@ pub struct Pair {
     pub state: u8,
 }
 
+/// An id of the connection manager.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Id {
+    /// The number of its queue pair; 0 without one.
+    pub pair: u32,
+    /// `RDMA_PS_*`.
+    pub space: u16,
+    /// The type of its queue pairs: `IBV_QPT_*`.
+    pub kind: u8,
+    /// Linux's number of its state.
+    pub state: u8,
+    /// Its address, without flow and scope.
+    pub local: Option<SocketAddr>,
+    /// The peer's.
+    pub peer: Option<SocketAddr>,
+}
+
 const CONTEXT: u8 = 1;
 const DOMAIN: u8 = 2;
 const COMPLETIONS: u8 = 3;
 const PAIR: u8 = 4;
 const REGION: u8 = 5;
 const SHARED_RECEIVES: u8 = 6;
+const ID: u8 = 7;
+
+/// An address is there, and is of IPv6.
+const THERE: u8 = 1;
+const IS_V6: u8 = 2;
 
 impl Row {
     /// Its words. The first is not 0.
     pub fn words(&self) -> [u64; WORDS] {
-        let (kind, details, [a, b, c]) = match self.object {
-            Object::Context => (CONTEXT, [0; 2], [0; 3]),
-            Object::Domain => (DOMAIN, [0; 2], [0; 3]),
-            Object::Completions { cqe } => (COMPLETIONS, [0; 2], [u64::from(cqe), 0, 0]),
+        let no_details = [0; 5];
+        // An id has neither a context nor a domain.
+        let mut of = pack(self.context, self.domain);
+        let (kind, details, [a, b, c, d]) = match self.object {
+            Object::Context => (CONTEXT, no_details, [0; 4]),
+            Object::Domain => (DOMAIN, no_details, [0; 4]),
+            Object::Completions { cqe } => (COMPLETIONS, no_details, [u64::from(cqe), 0, 0, 0]),
             Object::Pair(pair) => {
                 let numbers = pack(pair.number, pair.remote);
                 let psns = pack(pair.sq_psn, pair.rq_psn);
-                (PAIR, [pair.kind, pair.state], [numbers, psns, u64::from(pair.srq)])
+                (PAIR, [pair.kind, pair.state, 0, 0, 0], [numbers, psns, u64::from(pair.srq), 0])
             }
-            Object::Region { length } => (REGION, [0; 2], [length, 0, 0]),
-            Object::SharedReceives => (SHARED_RECEIVES, [0; 2], [0; 3]),
+            Object::Region { length } => (REGION, no_details, [length, 0, 0, 0]),
+            Object::SharedReceives => (SHARED_RECEIVES, no_details, [0; 4]),
+            Object::Id(id) => {
+                let (local, [a, b], local_port) = address_words(id.local);
+                let (peer, [c, d], peer_port) = address_words(id.peer);
+                of = pack(id.pair, u32::from(local_port) | u32::from(peer_port) << 16);
+                let [s0, s1] = id.space.to_le_bytes();
+                (ID, [id.kind, id.state, s0, s1, local | peer << 2], [a, b, c, d])
+            }
         };
-        let [d0, d1] = self.device.to_le_bytes();
-        let first = u64::from_le_bytes([kind, 0, d0, d1, details[0], details[1], 0, 0]);
-        [first, pack(self.context, self.domain), a, b, c, 0]
+        let ([d0, d1], [t, u, v, w, x]) = (self.device.to_le_bytes(), details);
+        [u64::from_le_bytes([kind, d0, d1, t, u, v, w, x]), of, a, b, c, d]
     }
 
     /// The row of these words, if they are one's.
     pub fn of(words: &[u64; WORDS]) -> Option<Self> {
-        let [first, of, a, b, c, _] = *words;
-        let [kind, _, d0, d1, detail, other, ..] = first.to_le_bytes();
+        let [first, of, a, b, c, d] = *words;
+        let [kind, d0, d1, t, u, v, w, x] = first.to_le_bytes();
         let object = match kind {
             CONTEXT => Object::Context,
             DOMAIN => Object::Domain,
@@ -104,16 +139,45 @@ impl Row {
                 sq_psn: low(b),
                 rq_psn: high(b),
                 srq: low(c),
-                kind: detail,
-                state: other,
+                kind: t,
+                state: u,
             }),
             REGION => Object::Region { length: a },
             SHARED_RECEIVES => Object::SharedReceives,
+            ID => Object::Id(Id {
+                pair: low(of),
+                space: u16::from_le_bytes([v, w]),
+                kind: t,
+                state: u,
+                local: address_of(x, [a, b], high(of) as u16),
+                peer: address_of(x >> 2, [c, d], (high(of) >> 16) as u16),
+            }),
             _ => return None,
         };
-        let device = u16::from_le_bytes([d0, d1]);
-        Some(Self { device, context: low(of), domain: high(of), object })
+        let (context, domain) = if kind == ID { (0, 0) } else { (low(of), high(of)) };
+        Some(Self { device: u16::from_le_bytes([d0, d1]), context, domain, object })
     }
+}
+
+/// The kind of an address, its octets and its port.
+fn address_words(address: Option<SocketAddr>) -> (u8, [u64; 2], u16) {
+    match address.map(|address| (address.ip(), address.port())) {
+        None => (0, [0; 2], 0),
+        Some((IpAddr::V4(ip), port)) => (THERE, [ip.to_bits().into(), 0], port),
+        Some((IpAddr::V6(ip), port)) => {
+            let bits = ip.to_bits();
+            (THERE | IS_V6, [bits as u64, (bits >> 64) as u64], port)
+        }
+    }
+}
+
+fn address_of(kind: u8, [low, high]: [u64; 2], port: u16) -> Option<SocketAddr> {
+    let ip = match kind & (THERE | IS_V6) {
+        THERE => IpAddr::V4((low as u32).into()),
+        0 | IS_V6 => return None,
+        _ => IpAddr::V6((u128::from(low) | u128::from(high) << 64).into()),
+    };
+    Some(SocketAddr::new(ip, port))
 }
 
 /// The check behind a row's words. Words of two writes, or of another owner's row, do not agree
@@ -154,8 +218,23 @@ mod tests {
             Object::Pair(pair),
             Object::Region { length: u64::MAX },
             Object::SharedReceives,
+            Object::Id(id(None, Some("[fe80::1:2]:65535"))),
+            Object::Id(id(Some("127.0.0.1:7174"), None)),
         ];
-        objects.map(|object| Row { device: 300, context: 1, domain: u32::MAX, object }).to_vec()
+        let of = |object| match object {
+            Object::Id(_) => (0, 0),
+            _ => (1, u32::MAX),
+        };
+        let row = |object| {
+            let (context, domain) = of(object);
+            Row { device: 300, context, domain, object }
+        };
+        objects.map(row).to_vec()
+    }
+
+    fn id(local: Option<&str>, peer: Option<&str>) -> Id {
+        let [local, peer] = [local, peer].map(|text| text.map(|text| text.parse().unwrap()));
+        Id { pair: 0xff_ffff, space: 0x106, kind: 2, state: 8, local, peer }
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use super::counters::value_of;
 use super::files::read_beside;
-use super::netlink::{Device, Devices, Facts, Listed, OBJECTS};
+use super::netlink::{Device, Devices, Facts, Listed, OBJECTS, Object};
 use super::{ledger, roster};
 
 /// Bytes that the description may have: that of as many devices as a process can have.
@@ -46,7 +46,17 @@ impl Facts for Shown<'_> {
     }
 
     fn objects(&self, device: &Device<'_>) -> [u64; OBJECTS.len()] {
-        ledger::sums(device.index.into())
+        let mut counts = ledger::sums(device.index.into());
+        // Of ids, no process counts any.
+        let ids = OBJECTS.iter().zip(&mut counts).find(|(name, _)| **name == b"cm_id");
+        if let Some((_, count)) = ids {
+            self.each(device, &mut |listed| {
+                let is_one = matches!(listed.row.object, Object::Id(_));
+                *count = count.wrapping_add(is_one.into());
+                true
+            });
+        }
+        counts
     }
 
     fn each(&self, device: &Device<'_>, visit: &mut dyn FnMut(&Listed) -> bool) {

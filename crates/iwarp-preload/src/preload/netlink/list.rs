@@ -4,7 +4,7 @@
 
 use super::device::Device;
 use super::numbers::*;
-use super::row::{Object, Pair, Row};
+use super::row::{Id, Object, Pair, Row};
 use super::write::{Datagram, Mark};
 use super::{Facts, Listed};
 
@@ -57,6 +57,7 @@ impl Kind {
                 Object::Pair(_) => CMD_RES_QP_GET,
                 Object::Region { .. } => CMD_RES_MR_GET,
                 Object::SharedReceives => CMD_RES_SRQ_GET,
+                Object::Id(_) => CMD_RES_CM_ID_GET,
             }
     }
 }
@@ -137,6 +138,10 @@ pub(super) fn describe(
             out.number(ATTR_RES_PDN, domain);
             describe_users(out, facts, device, listed.number);
         }
+        Object::Id(id) => {
+            describe_id(out, &id);
+            out.number(ATTR_RES_CM_IDN, listed.number);
+        }
     }
     if matches!(object, Object::Context | Object::Domain | Object::Completions { .. }) {
         out.number(ATTR_RES_CTXN, context);
@@ -169,6 +174,21 @@ fn describe_pair(out: &mut Datagram, pair: &Pair) {
     }
     out.u8(ATTR_RES_TYPE, pair.kind);
     out.u8(ATTR_RES_STATE, pair.state);
+}
+
+fn describe_id(out: &mut Datagram, id: &Id) {
+    out.u32(ATTR_PORT_INDEX, super::answer::PORT);
+    if id.pair != 0 {
+        out.u32(ATTR_RES_LQPN, id.pair);
+        out.u8(ATTR_RES_TYPE, id.kind);
+    }
+    out.u32(ATTR_RES_PS, id.space.into());
+    out.u8(ATTR_RES_STATE, id.state);
+    for (kind, address) in [(ATTR_RES_SRC_ADDR, id.local), (ATTR_RES_DST_ADDR, id.peer)] {
+        if let Some(address) = address {
+            out.address(kind, &address);
+        }
+    }
 }
 
 /// Lists the queue pairs of a shared receive queue, as many as fit into half a datagram.

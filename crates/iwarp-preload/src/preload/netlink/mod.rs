@@ -27,5 +27,5 @@ mod tests;
 pub use answer::{Facts, Listed, OBJECTS, answer};
 pub use device::{Device, Devices};
 pub use read::{Message, attribute};
-pub use row::{Object, Pair, Row, WORDS as ROW_WORDS, check};
+pub use row::{Id, Object, Pair, Row, WORDS as ROW_WORDS, check};
 pub use write::DATAGRAM;

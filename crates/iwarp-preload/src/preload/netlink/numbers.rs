@@ -70,6 +70,9 @@ pub const ATTR_RES_STATE: u16 = 27;
 pub const ATTR_RES_PID: u16 = 28;
 pub const ATTR_RES_CM_ID: u16 = 30;
 pub const ATTR_RES_CM_ID_ENTRY: u16 = 31;
+pub const ATTR_RES_PS: u16 = 32;
+pub const ATTR_RES_SRC_ADDR: u16 = 33;
+pub const ATTR_RES_DST_ADDR: u16 = 34;
 pub const ATTR_RES_CQ: u16 = 35;
 pub const ATTR_RES_CQ_ENTRY: u16 = 36;
 pub const ATTR_RES_CQE: u16 = 37;
@@ -100,6 +103,9 @@ pub const ATTR_RES_SRQ: u16 = 88;
 pub const ATTR_RES_SRQ_ENTRY: u16 = 89;
 pub const ATTR_RES_SRQN: u16 = 90;
 pub const SYS_ATTR_COPY_ON_FORK: u16 = 93;
+
+pub const AF_INET: u16 = 2;
+pub const AF_INET6: u16 = 10;
 
 pub const ENOENT: i32 = 2;
 pub const EINVAL: i32 = 22;

@@ -4,11 +4,13 @@
 
 mod lists;
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
 use proptest::prelude::*;
 
 use super::numbers::*;
 use super::{
-    DATAGRAM, Device, Devices, Facts, Listed, Message, OBJECTS, Object, Pair, Row, answer,
+    DATAGRAM, Device, Devices, Facts, Id, Listed, Message, OBJECTS, Object, Pair, Row, answer,
     attribute,
 };
 
@@ -50,7 +52,7 @@ impl Facts for Canned {
 }
 
 /// The objects of the first device, which have the numbers from 1 on.
-const OTHERS: [Object; 6] = [
+const OTHERS: [Object; 7] = [
     Object::Context,
     Object::Domain,
     Object::Completions { cqe: 31 },
@@ -65,6 +67,14 @@ const OTHERS: [Object; 6] = [
         state: 3,
     }),
     Object::Pair(Pair { number: 21, remote: 0, rq_psn: 0, sq_psn: 0, srq: 0, kind: 4, state: 0 }),
+    Object::Id(Id {
+        pair: 17,
+        space: 0x106,
+        kind: 2,
+        state: 5,
+        local: Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7174)),
+        peer: Some(SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 9)),
+    }),
 ];
 
 fn request(command: u16, flags: u16, numbers: &[(u16, u32)]) -> Vec<u8> {
@@ -259,7 +269,7 @@ fn what_cannot_be_answered_is_an_error() {
         (CMD_PORT_GET, &[], EINVAL),
         (CMD_STAT_GET, &[device], EINVAL),
         (CMD_RES_MR_GET, &[(ATTR_DEV_INDEX, 7)], EINVAL),
-        (CMD_RES_CM_ID_GET, &[device], 0),
+        (CMD_RES_CM_ID_GET, &[(ATTR_DEV_INDEX, 1)], 0),
         (CMD_RES_QP_GET, &[(ATTR_DEV_INDEX, 1)], 0),
         (CMD_RES_QP_GET, &[device, (ATTR_PORT_INDEX, 2)], EINVAL),
         (CMD_STAT_GET, &[device, port, (ATTR_STAT_RES, ATTR_RES_QP.into())], 0),

@@ -2,11 +2,16 @@
 
 //! Datagrams, messages and attributes.
 
-use super::numbers::{NLA_F_NESTED, NLA_HDRLEN, NLMSG_HDRLEN};
+use core::net::{IpAddr, SocketAddr};
+
+use super::numbers::{AF_INET, AF_INET6, NLA_F_NESTED, NLA_HDRLEN, NLMSG_HDRLEN};
 use super::read::aligned;
 
 /// Octets of the longest datagram. Programs have room for a page (libmnl: 4096 octets at least).
 pub const DATAGRAM: usize = 3776;
+
+/// Octets of `struct sockaddr_storage`.
+const STORAGE: usize = 128;
 
 /// The start of something whose length is known at its end.
 #[derive(Clone, Copy, Debug)]
@@ -79,6 +84,30 @@ impl Datagram {
         if number != 0 {
             self.u32(kind, number);
         }
+    }
+
+    /// An address, as long as one of any family can be (`struct sockaddr_storage`).
+    pub(super) fn address(&mut self, kind: u16, address: &SocketAddr) {
+        let mark = self.open(kind);
+        let start = self.length;
+        let port = address.port().to_be_bytes();
+        match address.ip() {
+            IpAddr::V4(ip) => {
+                self.octets(&AF_INET.to_ne_bytes());
+                self.octets(&port);
+                self.octets(&ip.octets());
+            }
+            IpAddr::V6(ip) => {
+                self.octets(&AF_INET6.to_ne_bytes());
+                self.octets(&port);
+                // The flow.
+                self.octets(&[0; 4]);
+                self.octets(&ip.octets());
+            }
+        }
+        let missing = STORAGE.wrapping_sub(self.length.wrapping_sub(start));
+        self.octets([0; STORAGE].get(..missing).unwrap_or_default());
+        self.close(mark);
     }
 
     /// A string, which ends with a NUL.

@@ -42,7 +42,8 @@ fn objects_are_listed_one_by_one() {
         (CMD_RES_PD_GET, ATTR_RES_PD, ATTR_RES_PDN, 2),
         (CMD_RES_CQ_GET, ATTR_RES_CQ, ATTR_RES_CQN, 3),
         (CMD_RES_SRQ_GET, ATTR_RES_SRQ, ATTR_RES_SRQN, 4),
-        (CMD_RES_MR_GET, ATTR_RES_MR, ATTR_RES_MRN, 7),
+        (CMD_RES_CM_ID_GET, ATTR_RES_CM_ID, ATTR_RES_CM_IDN, 7),
+        (CMD_RES_MR_GET, ATTR_RES_MR, ATTR_RES_MRN, 8),
     ];
     let mut found = Vec::new();
     for (command, of, kind, number) in kinds {
@@ -52,11 +53,24 @@ fn objects_are_listed_one_by_one() {
         assert_eq!(u32_of(only, ATTR_RES_PID), Some(300 + number));
         found.push(only.clone());
     }
-    let [_, domain, completions, shared, region] = &found[..] else { panic!() };
+    let [_, domain, completions, shared, id, region] = &found[..] else { panic!() };
     assert_eq!(u64_of(domain, ATTR_RES_USECNT), Some(7));
     assert_eq!(u32_of(completions, ATTR_RES_CQE), Some(31));
     assert_eq!(u32_of(completions, ATTR_RES_CTXN), Some(1));
     assert_eq!(u64_of(region, ATTR_RES_MRLEN), Some(0));
+    assert_eq!((u32_of(id, ATTR_RES_LQPN), u32_of(id, ATTR_RES_PS)), (Some(17), Some(0x106)));
+    assert_eq!(attribute(id, ATTR_RES_STATE), Some(&[5][..]));
+    // As C has addresses.
+    let address = |family: u16, rest: &[u8]| {
+        let mut octets = [&family.to_ne_bytes(), rest].concat();
+        octets.resize(128, 0);
+        octets
+    };
+    let source = address(2, &[0x1c, 6, 127, 0, 0, 1]);
+    assert_eq!(attribute(id, ATTR_RES_SRC_ADDR), Some(&source[..]));
+    let mut rest = [0; 22];
+    (rest[1], rest[21]) = (9, 1);
+    assert_eq!(attribute(id, ATTR_RES_DST_ADDR), Some(&address(10, &rest)[..]));
     let users = entries(attribute(shared, ATTR_RES_QP).expect("its queue pairs"));
     assert_eq!(
         users.iter().map(|user| u32_of(user, ATTR_RES_LQPN)).collect::<Vec<_>>(),
@@ -69,7 +83,7 @@ fn an_object_is_known_by_its_number() {
     let asked = [
         (CMD_RES_QP_GET, ATTR_RES_LQPN, 21, 306),
         (CMD_RES_CQ_GET, ATTR_RES_CQN, 3, 303),
-        (CMD_RES_MR_GET, ATTR_RES_MRN, 7, 307),
+        (CMD_RES_MR_GET, ATTR_RES_MRN, 8, 308),
     ];
     for (command, kind, number, process) in asked {
         let numbers = [(ATTR_DEV_INDEX, 0), (kind, number)];
