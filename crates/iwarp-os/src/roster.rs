@@ -111,14 +111,21 @@ impl Roster {
             free.patience -= 1;
             return None;
         }
-        let take = |suits: &dyn Fn(u64) -> bool| {
+        let take = |suits: &mut dyn FnMut(u64) -> bool| {
             self.pages().iter().position(|[[owner, ..], ..]| {
                 let before = owner.load(Ordering::Relaxed);
                 let (done, not) = (Ordering::AcqRel, Ordering::Relaxed);
                 suits(before) && owner.compare_exchange(before, self.owner, done, not).is_ok()
             })
         };
-        let found = take(&|owner| owner == 0).or_else(|| take(&|owner| !lives(owner)));
+        // Many pages may be of one process.
+        let mut living = self.owner;
+        let mut is_left = |owner: u64| {
+            let is_left = owner != living && !lives(owner);
+            living = if is_left { living } else { owner };
+            is_left
+        };
+        let found = take(&mut |owner| owner == 0).or_else(|| take(&mut is_left));
         match found {
             Some(page) => *free.rows.get_mut(page)? = ALL,
             None => free.patience = PATIENCE,

@@ -25,6 +25,8 @@ pub(super) const AF_NETLINK: c_int = 16;
 pub(super) const NETLINK_USERSOCK: c_int = 2;
 pub(super) const NETLINK_RDMA: c_int = 20;
 pub(super) const SOL_SOCKET: c_int = 1;
+pub(super) const SO_RCVBUF: c_int = 8;
+pub(super) const SO_RCVBUFFORCE: c_int = 33;
 pub(super) const SO_PROTOCOL: c_int = 38;
 pub(super) const SO_DOMAIN: c_int = 39;
 pub(super) const MSG_DONTWAIT: c_int = 0x40;
@@ -98,6 +100,13 @@ unsafe extern "C" {
     pub(super) fn pread(fd: c_int, to: *mut c_void, room: usize, at: c_long) -> isize;
     pub(super) fn pwrite(fd: c_int, from: *const c_void, length: usize, at: c_long) -> isize;
     pub(super) fn read(fd: c_int, to: *mut c_void, room: usize) -> isize;
+    pub(super) fn setsockopt(
+        fd: c_int,
+        level: c_int,
+        option: c_int,
+        value: *const c_void,
+        length: c_uint,
+    ) -> c_int;
     pub(super) fn strlen(text: *const c_char) -> usize;
     pub(super) fn strncmp(a: *const c_char, b: *const c_char, length: usize) -> c_int;
     pub(super) fn syscall(number: c_long, ...) -> c_long;

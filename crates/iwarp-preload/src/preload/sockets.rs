@@ -24,6 +24,9 @@ static OPENED: [AtomicI32; 16] = [const { AtomicI32::new(0) }; 16];
 /// True if there was one: all other programs have only this to look at.
 static ANY: AtomicBool = AtomicBool::new(false);
 
+/// Bytes of the room that a list of as many objects as there can be takes in a socket.
+const LIST: c_int = 2 << 20;
+
 /// Bytes of the longest request that is sent in pieces.
 const REQUEST: usize = 4096;
 
@@ -189,18 +192,33 @@ fn is_known(fd: c_int) -> bool {
 
 /// Asks the kernel if a descriptor is a netlink socket. `errno` stays.
 fn is_netlink(fd: c_int) -> bool {
-    let option = |option| {
-        let (mut value, mut length): (c_int, c_uint) = (-1, size_of::<c_int>() as c_uint);
-        let start = (&raw mut value).cast();
-        // SAFETY: it has room for as many bytes as it says.
-        let result = unsafe { c::getsockopt(fd, c::SOL_SOCKET, option, start, &raw mut length) };
-        (result == 0).then_some(value)
-    };
     let before = errno();
-    let is_one = option(c::SO_DOMAIN) == Some(c::AF_NETLINK)
-        && option(c::SO_PROTOCOL) == Some(c::NETLINK_USERSOCK);
+    let is_one = option(fd, c::SO_DOMAIN) == Some(c::AF_NETLINK)
+        && option(fd, c::SO_PROTOCOL) == Some(c::NETLINK_USERSOCK);
     set_errno(before);
     is_one
+}
+
+fn option(fd: c_int, option: c_int) -> Option<c_int> {
+    let (mut value, mut length): (c_int, c_uint) = (-1, size_of::<c_int>() as c_uint);
+    let start = (&raw mut value).cast();
+    // SAFETY: it has room for as many bytes as it says.
+    let result = unsafe { c::getsockopt(fd, c::SOL_SOCKET, option, start, &raw mut length) };
+    (result == 0).then_some(value)
+}
+
+/// Gives a socket room for answers: they wait in it, while the kernel makes its own as they are
+/// received. Only root gets more than the system's limit. `errno` stays.
+fn make_room(fd: c_int) {
+    let (before, wanted) = (errno(), LIST);
+    for kind in [c::SO_RCVBUFFORCE, c::SO_RCVBUF] {
+        if option(fd, c::SO_RCVBUF).is_some_and(|room| room < LIST) {
+            let (room, length) = ((&raw const wanted).cast(), size_of::<c_int>() as c_uint);
+            // SAFETY: a number.
+            unsafe { c::setsockopt(fd, c::SOL_SOCKET, kind, room, length) };
+        }
+    }
+    set_errno(before);
 }
 
 /// The pieces of a message.
@@ -254,6 +272,7 @@ fn answer(fd: c_int, request: &[u8]) -> Result<(), c_int> {
     // SAFETY: as that of all such functions.
     let send: SendTo = unsafe { core::mem::transmute(send) };
     let own = connected_to_itself(fd)?;
+    make_room(fd);
     let mut text = [0; TEXT];
     let facts = Shown::read(&mut text);
     let is_sent = netlink::answer(request, own.port, &facts, |octets| {
