@@ -3,10 +3,13 @@
 //! `rdma resource show` of iproute2 below `iwarp run`: the objects of other processes.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use iwarp_os::process::started;
+use iwarp_os::roster::{self, Object, Row};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -205,3 +208,93 @@ fn queue_pairs_are_listed_as_they_are_now() {
     // The server's requests fail, and it ends.
     scene.wait_for(&["qp"], |found| found.is_empty());
 }
+
+/// A row that its process is just writing is none, and neither is one of a dead process.
+#[test]
+fn rows_that_are_not_whole_are_left_out() {
+    let scene = Scene::new("torn");
+    let output = scene.run(&["sh", "-c", "echo $IWARP_SYSFS/counted/objects"]).output();
+    let file = PathBuf::from(stdout(&output.expect("the command runs")).trim());
+    let pid = std::process::id();
+    let me = u64::from(pid) | u64::from(started(pid).expect("it runs")) << 32;
+    // The number itself, but of another process.
+    let dead = me ^ 1 << 32;
+    let words = |length| {
+        let object = Object::Region { length };
+        Row { device: 1, context: 0, domain: 0, object }.words()
+    };
+    let whole =
+        |owner, length| [&words(length)[..], &[0, roster::check(owner, &words(length))]].concat();
+    let mut torn = whole(me, 2);
+    torn[2] = 3;
+    let page = |owner, rows: &[Vec<u64>]| {
+        let mut page = [&[owner][..], &[0; 7], &rows.concat()].concat();
+        page.resize(4096 / 8, 0);
+        page
+    };
+    let pages = [
+        page(dead, &[whole(dead, 1)]),
+        page(me, &[torn, whole(me, 4)]),
+        page(me, &[whole(dead, 5)]),
+    ];
+    let octets: Vec<u8> = pages.concat().into_iter().flat_map(u64::to_ne_bytes).collect();
+    fs::OpenOptions::new()
+        .write(true)
+        .open(file)
+        .and_then(|mut file| file.write_all(&octets))
+        .expect("the file is this user's");
+    let found = scene.show(&["mr"]);
+    let [region] = &found[..] else { panic!("{found:?}") };
+    let numbers = ["mrlen", "mrn", "pid"].map(|name| number(region, name));
+    assert_eq!((numbers, &region["ifname"]), ([4, 66, pid.into()], &"b".into()));
+}
+
+/// A request with a key of no region ends its queue pair; the program asks for nothing more.
+#[test]
+fn a_queue_pair_that_failed_is_listed_so() {
+    let mut scene = Scene::new("failed");
+    let (source, program) = (scene.place.join("failed.c"), scene.place.join("failed"));
+    fs::write(&source, FAILED).expect("the folder is there");
+    let status = Command::new("cc").arg("-o").arg(&program).arg(source).arg("-libverbs").status();
+    assert!(status.expect("cc and libibverbs-dev are installed").success());
+    scene.start(&[program.to_str().expect("UTF-8")]);
+    scene.wait_for(&["qp"], |found| matches!(found, [pair] if pair["state"] == "ERR"));
+    let [pair] = &scene.show(&["qp"])[..] else { panic!() };
+    let numbers = ["rqpn", "rq-psn", "sq-psn"].map(|name| number(pair, name));
+    assert_eq!(numbers, [number(pair, "lqpn"), 77, 77]);
+}
+
+const FAILED: &str = r#"
+#include <infiniband/verbs.h>
+#include <stdint.h>
+#include <unistd.h>
+
+int main(void) {
+    struct ibv_context *context = ibv_open_device(ibv_get_device_list(NULL)[0]);
+    struct ibv_cq *cq = ibv_create_cq(context, 1, NULL, NULL, 0);
+    struct ibv_qp_init_attr init = { .send_cq = cq, .recv_cq = cq, .cap = { 1, 1, 1, 1 },
+        .qp_type = IBV_QPT_RC };
+    struct ibv_qp *qp = ibv_create_qp(ibv_alloc_pd(context), &init);
+    /* It is its own peer. */
+    struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .path_mtu = IBV_MTU_1024,
+        .dest_qp_num = qp->qp_num, .rq_psn = 77, .sq_psn = 77, .min_rnr_timer = 12,
+        .ah_attr = { .is_global = 1, .port_num = 1 }, .timeout = 14, .retry_cnt = 7 };
+    ibv_query_gid(context, 1, 0, &attr.ah_attr.grh.dgid);
+    int failed = ibv_modify_qp(qp, &attr,
+        IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+    attr.qp_state = IBV_QPS_RTR;
+    failed |= ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+        IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+    attr.qp_state = IBV_QPS_RTS;
+    failed |= ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+        IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+    struct ibv_sge sge = { (uintptr_t)&attr, 64, 12345 };
+    struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND,
+        .send_flags = IBV_SEND_SIGNALED }, *bad;
+    struct ibv_wc wc;
+    if (failed || ibv_post_send(qp, &wr, &bad)) return 1;
+    while (!ibv_poll_cq(cq, 1, &wc)) {}
+    if (wc.status == IBV_WC_SUCCESS) return 1;
+    pause();
+}
+"#;
