@@ -305,7 +305,7 @@ mod tests {
         assert!(found.is_some());
     }
 
-    /// A page of a dead owner is another's, whatever was left in it.
+    /// A page of a dead owner is another's, with none of the rows that were left in it.
     #[test]
     fn rows_of_the_dead_are_nobodys() {
         let me = owner(process::id()).unwrap();

@@ -180,7 +180,7 @@ impl<'a, F: Facts, S: FnMut(&[u8]) -> bool> Answer<'a, F, S> {
             if !kind.has(listed) {
                 return true;
             }
-            // Where it does not fit, it is the first of the next datagram.
+            // An object that does not fit is the first of the next datagram.
             for _ in 0..2 {
                 let (out, port) = (&mut self.out, self.port);
                 let mut list = begun.take().unwrap_or_else(|| {
