@@ -41,7 +41,7 @@ impl ProtectionDomain {
     }
 
     /// Brings the memory of an element in before it is accessed (`ibv_advise_mr`). The region must
-    /// have been registered with [`Access::ON_DEMAND`].
+    /// have been registered with [`Access::ON_DEMAND`](iwarp_types::Access::ON_DEMAND).
     ///
     /// # Errors
     ///
