@@ -90,6 +90,7 @@ pub(crate) mod fate;
 pub(crate) mod gid;
 pub(crate) mod group;
 pub(crate) mod handover;
+pub(crate) mod kept;
 pub(crate) mod live;
 pub(crate) mod mover;
 pub(crate) mod numbers;

@@ -7,10 +7,10 @@
 
 use std::cell::Cell;
 
-use iwarp_mem::{OutOfMemory, afford, zeroed};
+use iwarp_mem::{OutOfMemory, zeroed};
 
+use crate::engine::kept;
 use crate::engine::sync::Mutex;
-use crate::engine::users;
 
 /// Bytes of staging that a receiving thread lends.
 pub(crate) const RECEIVE_STAGING: usize = 512 * 1024;
@@ -59,41 +59,31 @@ impl Pool {
 
     /// Lends the thread's staging buffer, or the one that all threads share. Not to be nested.
     pub(crate) fn with_staging<R>(&self, f: impl FnOnce(&mut [u8]) -> R) -> R {
-        let mut mine = kept(|kept| staging_of(kept.take())).unwrap_or_default();
-        if mine.is_empty() {
+        let mut staging = mine(|mine| staging_of(mine.take())).unwrap_or_default();
+        if staging.is_empty() {
             return f(&mut self.staging.lock());
         }
-        let result = f(&mut mine);
-        kept(|kept| kept.set(mine));
+        let result = f(&mut staging);
+        mine(|mine| mine.set(staging));
         result
     }
 }
 
-// An ending thread has it no more while exit handlers and destructors of its other thread-locals
-// still end connections. So it is only ever tried.
 thread_local! {
-    /// This thread has, or had, [`MINE`]. The C library ends the process where it has no memory to
-    /// note that one is to be dropped with the thread.
     static HAS_MINE: Cell<bool> = const { Cell::new(false) };
     static MINE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Calls `f` with the staging that the thread keeps; `None` where it cannot keep anything, for want
-/// of memory or because it is about to end.
+/// Calls `f` with the staging that the thread keeps, if it can keep any.
 #[inline]
-fn kept<R>(f: impl FnOnce(&Cell<Vec<u8>>) -> R) -> Option<R> {
-    if !HAS_MINE.get() {
-        afford().ok()?;
-        users::enter();
-        HAS_MINE.set(true);
-    }
-    MINE.try_with(f).ok()
+fn mine<R>(f: impl FnOnce(&Cell<Vec<u8>>) -> R) -> Option<R> {
+    kept::with(&HAS_MINE, &MINE, f)
 }
 
 /// Makes what the calling thread keeps, for one that serves connections now and then: else it
 /// would allocate in the midst of traffic.
 pub(crate) fn prepare_thread() {
-    kept(|kept| kept.set(staging_of(Vec::new())));
+    mine(|mine| mine.set(staging_of(Vec::new())));
 }
 
 /// A thread's staging, made if it has none yet; empty where it cannot be had.

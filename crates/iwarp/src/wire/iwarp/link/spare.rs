@@ -7,13 +7,13 @@
 
 use std::cell::Cell;
 
-use iwarp_mem::{afford, zeroed};
+use iwarp_mem::zeroed;
 use iwarp_os::thread;
 use iwarp_proto::qp::Transmit;
 
+use crate::engine::kept;
 use crate::engine::pool::Pool;
 use crate::engine::sync::Mutex;
-use crate::engine::users;
 
 /// Bytes of staging that a sending connection holds.
 const STAGING: usize = 256 * 1024;
@@ -68,25 +68,15 @@ impl Spare {
     }
 }
 
-// An ending thread has it no more while exit handlers and destructors of its other thread-locals
-// still end connections. So it is only ever tried.
 thread_local! {
-    /// This thread has, or had, [`MINE`]. The C library ends the process where it has no memory to
-    /// note that one is to be dropped with the thread.
     static HAS_MINE: Cell<bool> = const { Cell::new(false) };
     static MINE: Cell<Option<Transmit>> = const { Cell::new(None) };
 }
 
-/// Calls `f` with the place for the queue that the thread keeps; `None` where it cannot keep one,
-/// for want of memory or because it is about to end.
+/// Calls `f` with the place for the queue that the thread keeps, if it can keep one.
 #[inline]
 fn mine<R>(f: impl FnOnce(&Cell<Option<Transmit>>) -> R) -> Option<R> {
-    if !HAS_MINE.get() {
-        afford().ok()?;
-        users::enter();
-        HAS_MINE.set(true);
-    }
-    MINE.try_with(f).ok()
+    kept::with(&HAS_MINE, &MINE, f)
 }
 
 fn with_staging(octets: usize) -> Option<Transmit> {
