@@ -328,20 +328,9 @@ impl Endpoint {
         receiving: bool,
         f: impl FnOnce(&mut C) -> R,
     ) -> R {
-        let mut locked = self.core.lock();
-        let Locked { core, sends, link, program, .. } = &mut *locked;
+        let result = self.with_of(receiving, |core, _| f(core));
         // Attaching has checked it, once for the life of both.
-        let Some(core) = core.of::<C>() else { unreachable!("a link is of its core's kind") };
-        let result = f(core);
-        if receiving && core.has_events() {
-            program.postponed.more = self.is_to_postpone(link.as_deref());
-        }
-        self.hand_on_of(core, sends, program, link);
-        if receiving {
-            program.postponed.more = false;
-        }
-        self.note_time(core.may_want_time());
-        result
+        result.unwrap_or_else(|| unreachable!("a link is of its core's kind"))
     }
 
     /// As [`Self::with`], for a wing whose core it may be, and with its fate; `None` where it is
@@ -351,11 +340,26 @@ impl Endpoint {
         &self,
         f: impl FnOnce(&mut C, Option<&Fate>) -> R,
     ) -> Option<R> {
+        self.with_of(false, f)
+    }
+
+    #[inline(always)]
+    fn with_of<C: WireCore, R>(
+        &self,
+        receiving: bool,
+        f: impl FnOnce(&mut C, Option<&Fate>) -> R,
+    ) -> Option<R> {
         let mut locked = self.core.lock();
         let Locked { core, sends, link, program, .. } = &mut *locked;
         let core = core.of::<C>()?;
         let result = f(core, program.fate.as_deref());
+        if receiving && core.has_events() {
+            program.postponed.more = self.is_to_postpone(link.as_deref());
+        }
         self.hand_on_of(core, sends, program, link);
+        if receiving {
+            program.postponed.more = false;
+        }
         self.note_time(core.may_want_time());
         Some(result)
     }
