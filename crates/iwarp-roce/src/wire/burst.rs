@@ -17,14 +17,14 @@ use super::{BTH_LEN, Bth, Header, ICRC_LEN, Mtu, Pkey, Psn, padding};
 /// shorter. They are for one queue pair: a train received in one piece goes to the process of the
 /// first packet, and another queue pair may be another process's.
 #[derive(Clone, Debug)]
-pub struct Train {
+struct Train {
     /// Their way.
-    pub path: Path,
+    path: Path,
     dest_qp: u32,
     /// Octets of the first packet, behind the UDP header.
-    pub segment: usize,
+    segment: usize,
     /// The number of packets.
-    pub packets: usize,
+    packets: usize,
     range: Range<usize>,
     /// The ICRC's digest before the transport header of the first packet. That of a later packet as
     /// long differs only by the identification.
@@ -136,15 +136,15 @@ impl Burst {
         self.trains.clear();
     }
 
-    /// The trains, each with its octets.
-    pub fn trains(&self) -> impl ExactSizeIterator<Item = (&Train, &[u8])> + DoubleEndedIterator {
-        self.trains.iter().map(|train| (train, &self.octets[train.range.clone()]))
+    /// The trains.
+    pub fn trains(&self) -> impl ExactSizeIterator<Item = OutboundTrain<'_>> + DoubleEndedIterator {
+        self.trains.iter().map(|train| train.with_octets(&self.octets))
     }
 
     /// The packets one by one, ICRCs included, as a network carries them.
     pub fn packets(&self) -> impl Iterator<Item = (&Path, &[u8])> {
-        self.trains().flat_map(|(train, octets)| {
-            octets.chunks(train.segment).map(|packet| (&train.path, packet))
+        self.trains().flat_map(|train| {
+            train.octets.chunks(train.segment).map(move |packet| (train.path, packet))
         })
     }
 
@@ -231,13 +231,19 @@ impl Trains for Burst {
     }
 
     fn train(&self, index: usize) -> Option<OutboundTrain<'_>> {
-        let Train { path, segment, packets, range, .. } = self.trains.get(index)?;
-        let octets = &self.octets[range.clone()];
-        Some(OutboundTrain { path, segment: *segment, packets: *packets, octets })
+        self.trains.get(index).map(|train| train.with_octets(&self.octets))
     }
 }
 
 impl Train {
+    /// The train as a port takes it, of a burst with these octets.
+    #[inline]
+    fn with_octets<'a>(&'a self, octets: &'a [u8]) -> OutboundTrain<'a> {
+        let Self { path, segment, packets, range, .. } = self;
+        let octets = &octets[range.clone()];
+        OutboundTrain { path, segment: *segment, packets: *packets, octets }
+    }
+
     /// True if a packet of so many octets may be the train's next.
     fn takes(&self, path: &Path, dest_qp: u32, len: usize) -> bool {
         let octets = self.range.len();
@@ -336,8 +342,10 @@ mod tests {
             push(&mut burst, &path(), payload);
         }
         push(&mut burst, &Path { source_port: 1, ..path() }, 1024);
-        let trains: Vec<(usize, usize, usize)> =
-            burst.trains().map(|(train, all)| (train.packets, train.segment, all.len())).collect();
+        let trains: Vec<(usize, usize, usize)> = burst
+            .trains()
+            .map(|train| (train.packets, train.segment, train.octets.len()))
+            .collect();
         let len = |payload: usize| 12 + payload + 4;
         assert_eq!(
             trains,
@@ -363,7 +371,7 @@ mod tests {
             push_to(dest_qp, &mut burst, &path(), 1024);
         }
         burst.push_congestion(&path(), Pkey::default(), 17);
-        let trains: Vec<_> = burst.trains().map(|(train, _)| train.packets).collect();
+        let trains: Vec<_> = burst.trains().map(|train| train.packets).collect();
         assert_eq!(trains, [2, 1, 3]);
     }
 
@@ -374,12 +382,12 @@ mod tests {
         for _ in 0..100 {
             push(&mut burst, &path(), 8);
         }
-        assert_eq!(burst.trains().next().unwrap().0.packets, 64);
+        assert_eq!(burst.trains().next().unwrap().packets, 64);
         burst.clear();
         for _ in 0..100 {
             push(&mut burst, &path(), 4096);
         }
-        assert_eq!(burst.trains().next().unwrap().0.packets, 15);
+        assert_eq!(burst.trains().next().unwrap().packets, 15);
     }
 
     /// Covers: ROCE-021, ROCE-027

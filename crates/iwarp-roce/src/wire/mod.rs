@@ -20,7 +20,7 @@ mod receive;
 mod source_port;
 
 pub use bth::{BTH_LEN, Bth, GSI_QP, MULTICAST_QP, Pkey};
-pub use burst::{Burst, Train};
+pub use burst::Burst;
 pub use counters::Counters;
 pub use extended::{Aeth, AtomicEth, AtomicKind, Deth, NakCode, Reth, Syndrome};
 pub use iwarp_types::{Numbering, Path, RnrTimer};

@@ -178,11 +178,11 @@ fn packets(seed: u64, count: usize) -> Vec<Frame> {
             };
             burst.push(&path, &header, payload as usize, fill).unwrap();
         }
-        for (train, octets) in burst.trains() {
-            for (number, packet) in octets.chunks(train.segment).enumerate() {
+        for train in burst.trains() {
+            for (number, packet) in train.octets.chunks(train.segment).enumerate() {
                 let number = if numbering == Numbering::Counted { number as u16 } else { 0 };
                 let (id, datagram) = (Identification::new(number), packet.to_vec());
-                frames.push(Frame { path: train.path, id, datagram });
+                frames.push(Frame { path: *train.path, id, datagram });
             }
         }
     }

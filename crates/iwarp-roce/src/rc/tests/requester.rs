@@ -421,6 +421,6 @@ fn packets_between_first_and_last_go_together() {
     bench.post(SendRequest::write(0, &[local(0, 30 * MTU as u32)], KEY, TO));
     let mut burst = Burst::new(Numbering::Zero, usize::MAX);
     bench.rc.transmit(&mut burst, bench.now, &bench.host);
-    let trains: Vec<usize> = burst.trains().map(|(train, _)| train.packets).collect();
+    let trains: Vec<usize> = burst.trains().map(|train| train.packets).collect();
     assert_eq!(trains.len(), 2, "the First is longer, and may have one behind it: {trains:?}");
 }

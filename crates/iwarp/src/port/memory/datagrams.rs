@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use iwarp_types::{Numbering, OutboundTrain, Path, Trains};
+use iwarp_types::{Numbering, Path, Trains};
 
 use crate::port::faults::Draws;
 use crate::port::{
@@ -286,7 +286,6 @@ impl DatagramPort for MemoryPort {
         let mut woken = std::mem::take(&mut fabric.woken);
         let mut sent = Sent::All;
         'trains: while let Some(train) = burst.train(place.trains).filter(|_| place.trains < end) {
-            let OutboundTrain { octets, .. } = train;
             let headers = if train.path.address.destination.is_ipv4() { 28 } else { 48 };
             if headers + train.segment > fabric.faults.mtu {
                 sent = Sent::TooLong(*train.path);
@@ -295,7 +294,7 @@ impl DatagramPort for MemoryPort {
                 *place = Place { trains: place.trains + 1, packets: 0 };
                 break;
             }
-            for packet in octets.chunks(train.segment).skip(place.packets) {
+            for packet in train.octets.chunks(train.segment).skip(place.packets) {
                 let full = fabric.faults.full;
                 if fabric.happens(full) {
                     sent = Sent::Full;
