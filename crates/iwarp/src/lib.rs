@@ -74,6 +74,8 @@ mod connect;
 mod engine;
 #[doc(hidden)]
 pub mod flaw;
+#[cfg(all(test, not(model)))]
+mod lock_bounds;
 #[doc(hidden)]
 pub mod port;
 #[doc(hidden)]

@@ -1,9 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Locks and atomics, replaced by a model checker's with `--cfg model` (`cargo xtask test --only
-//! loom`).
+//! loom`), and counted in unit tests.
 
-#[cfg(not(model))]
+#[cfg(all(test, not(model)))]
+pub(crate) mod counted;
+
+#[cfg(all(test, not(model)))]
+pub(crate) use std::sync::atomic::Ordering;
+
+#[cfg(all(test, not(model)))]
+pub(crate) use self::counted::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
+
+#[cfg(not(any(test, model)))]
 pub(crate) use std::sync::atomic::{
     AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
@@ -34,10 +43,14 @@ impl<T> Mutex<T> {
     }
 
     pub(crate) fn lock(&self) -> Guard<'_, T> {
+        #[cfg(all(test, not(model)))]
+        counted::count_lock::<T>();
         Guard(self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
+        #[cfg(all(test, not(model)))]
+        counted::count_lock::<T>();
         match self.0.try_lock() {
             Ok(guard) => Some(Guard(guard)),
             Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(Guard(poisoned.into_inner())),
