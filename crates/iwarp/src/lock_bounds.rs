@@ -194,25 +194,25 @@ fn message(options: &Options, op: fn(&End) -> SendOp, [sent, received]: [Bound; 
 
 #[test]
 fn a_write_under_the_default_device() {
-    let bounds = [Bound::new(5, 9, 19), Bound::new(8, 18, 40)];
+    let bounds = [Bound::new(3, 7, 15), Bound::new(4, 14, 32)];
     message(&Options::for_any_program(), End::write_here, bounds);
 }
 
 #[test]
 fn a_write_under_the_personality_iwarp() {
-    let bounds = [Bound::new(4, 9, 19), Bound::new(2, 8, 19)];
+    let bounds = [Bound::new(3, 8, 17), Bound::new(1, 7, 17)];
     message(&Options::default(), End::write_here, bounds);
 }
 
 #[test]
 fn a_send_under_the_default_device() {
-    let bounds = [Bound::new(5, 9, 19), Bound::new(8, 20, 44)];
+    let bounds = [Bound::new(3, 7, 15), Bound::new(4, 16, 36)];
     message(&Options::for_any_program(), |_| SendOp::SEND, bounds);
 }
 
 #[test]
 fn a_send_under_the_personality_iwarp() {
-    let bounds = [Bound::new(4, 9, 19), Bound::new(2, 10, 23)];
+    let bounds = [Bound::new(3, 8, 17), Bound::new(1, 9, 21)];
     message(&Options::default(), |_| SendOp::SEND, bounds);
 }
 

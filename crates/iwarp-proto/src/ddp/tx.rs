@@ -84,6 +84,12 @@ impl Message {
         &self.first
     }
 
+    /// Payload octets.
+    #[inline]
+    pub(crate) const fn length(&self) -> u32 {
+        self.length
+    }
+
     /// Payload octets handed over so far.
     pub const fn sent(&self) -> u32 {
         self.sent
@@ -104,6 +110,18 @@ impl Message {
     /// behind it.
     pub fn next_segment(&mut self, mulpdu: usize) -> Option<Segment> {
         self.next_run(mulpdu, 1).map(|run| run.segment(0))
+    }
+
+    /// All of a message that begins, as one segment, which the MULPDU has to allow.
+    #[inline(always)]
+    pub(crate) fn whole(&mut self) -> Segment {
+        self.sent = self.length;
+        self.done = true;
+        let header = match self.first {
+            Header::Tagged(h) => Header::Tagged(Tagged { last: true, ..h }),
+            Header::Untagged(h) => Header::Untagged(Untagged { last: true, mo: Mo(0), ..h }),
+        };
+        Segment { header, offset: 0, len: self.length }
     }
 
     /// Describes up to `most` segments at once, at least one, as one run.

@@ -15,6 +15,7 @@ use iwarp_types::{
 use crate::ddp::tx::{Message, Run};
 use crate::ddp::wire::Header;
 use crate::mpa::startup::{Negotiated, Role, Rtr};
+pub(crate) use crate::qp::outbound::plain::Step;
 use crate::qp::outbound::plain::request_body;
 use crate::qp::{Qp, Stream, Taken};
 use crate::rdmap::hello::{self, Capabilities, PeerKind, WRITE_MARK};
@@ -278,31 +279,28 @@ impl Qp {
     }
 
     /// Decides what is sent next, in at most `most` segments of at most `mulpdu` octets.
+    #[cfg(test)]
     pub(crate) fn next(&mut self, mulpdu: usize, most: u32, scratch: &mut Scratch) -> Next {
+        let mut next = Next::Idle;
+        let frames_nothing = |_: &Header, _: (Body, u32), _: &Scratch| unreachable!();
+        self.next_or_frame((mulpdu, most, None), scratch, &mut next, frames_nothing);
+        next
+    }
+
+    /// Decides what is next where no Send or Write just begins.
+    #[inline(never)]
+    fn next_of_rare(&mut self, mulpdu: usize, most: u32, scratch: &mut Scratch) -> Next {
         if self.outbound.terminate.is_some() {
             self.start_terminate();
         } else if !matches!(self.stream, Stream::Operating | Stream::Closing) || self.gated() {
             return Next::Idle;
         }
         if self.outbound.current.is_none()
-            && !self.outbound.has_own()
-            && !self.wants_greeting()
-            && let Some(segments) = self.begin_plain(mulpdu, most, scratch)
-        {
-            return Next::Segments(segments);
-        }
-        self.next_of_any(mulpdu, most, scratch)
-    }
-
-    /// Decides what is next where no Send or Write just begins.
-    #[inline(never)]
-    fn next_of_any(&mut self, mulpdu: usize, most: u32, scratch: &mut Scratch) -> Next {
-        if self.outbound.current.is_none()
             && let Some(next) = self.start_message()
         {
             // A request that cannot be carried out has ended the stream.
             let ended = self.outbound.terminate.is_some();
-            return if ended { self.next(mulpdu, most, scratch) } else { next };
+            return if ended { self.next_of_rare(mulpdu, most, scratch) } else { next };
         }
         self.segments(mulpdu, most, scratch)
     }
@@ -712,7 +710,8 @@ impl Qp {
             Stream::Outlived => self.credit_farewell(),
             _ => {}
         }
-        Taken { more: self.wants_transmit(), disposition: self.disposition() }
+        let (disposition, connected) = (self.disposition(), self.is_connected());
+        Taken { more: self.wants_transmit(), disposition, connected }
     }
 }
 

@@ -183,8 +183,10 @@ impl Receiver {
         done
     }
 
-    /// Messages wait for receives.
-    fn has_waiting(&self) -> bool {
+    /// True if messages wait for receives, as far as is known here: if the queue pair has ended, the next
+    /// call of [`Self::receive`] drops them.
+    #[inline]
+    pub fn has_waiting(&self) -> bool {
         !self.park.is_empty() || self.held.is_some()
     }
 

@@ -5,7 +5,8 @@
 //!
 //! - `Qp::start_plain` begins a Send or Write as `Qp::start_request` would;
 //! - `SendQueue::pop_taken` ends a request as `SendQueue::taken` and `pop_done` would;
-//! - `Receiver::short_step` takes a short message as `Receiver::whole_step` would.
+//! - `Transmitter::next_long` frames short segments as `Transmitter::transmit` would;
+//! - `Receiver::short_step` takes short messages as `Receiver::whole_step` would.
 
 #[cfg(test)]
 std::thread_local! {

@@ -7,6 +7,7 @@
 //! peer. With CRC off and no markers, a long payload is sent from its place in registered memory.
 //! Payloads below 2 KiB, so those of an Ethernet MTU, are copied even then.
 
+mod short;
 mod source;
 
 use alloc::collections::{TryReserveError, VecDeque};
@@ -17,7 +18,7 @@ use core::ops::Range;
 use iwarp_types::{AccessError, Accessor, Digest, Invalidator, Memory, Sge, Stag, TaggedOffset};
 
 use crate::ddp::tx::{Run, Segment};
-use crate::ddp::wire::{TAGGED_LEN, UNTAGGED_LEN};
+use crate::ddp::wire::{Header, TAGGED_LEN, UNTAGGED_LEN};
 use crate::mpa::startup::Negotiated;
 use crate::mpa::tx::Framer;
 use crate::mpa::wire::{LENGTH_FIELD, MAX_ULPDU, MIN_MULPDU, trailer_len};
@@ -244,6 +245,8 @@ pub struct Taken {
     pub more: bool,
     /// The fate of the stream once all that was built is taken.
     pub disposition: Disposition,
+    /// See [`Qp::is_connected`].
+    pub connected: bool,
 }
 
 /// Builds the FPDUs of one direction of a stream.
@@ -260,6 +263,8 @@ pub struct Transmitter {
     /// The position at which the FPDU that was framed last ended, until the queue pair knows it.
     framed: Option<u64>,
     scratch: Scratch,
+    /// See [`Self::short_max`].
+    short: Option<u32>,
 }
 
 impl Transmitter {
@@ -274,6 +279,7 @@ impl Transmitter {
             taken: 0,
             framed: None,
             scratch: Scratch::default(),
+            short: None,
         };
         new.set_mulpdu(mulpdu);
         new
@@ -286,6 +292,7 @@ impl Transmitter {
         let each_alone = self.framer.markers() || self.gathers(self.mulpdu - TAGGED_LEN);
         let most = if each_alone { 1 } else { (RUN_MAX / self.mulpdu).max(1) };
         self.run = (most as u32, most * self.fpdu);
+        self.short = self.short_max();
     }
 
     /// True if so many payload octets are sent from where they lie.
@@ -308,6 +315,12 @@ impl Transmitter {
         if free >= octets { most } else { ((free / self.fpdu) as u32).clamp(1, most) }
     }
 
+    /// True if another FPDU may be built.
+    #[inline]
+    fn may_build(&self, out: &Transmit, budget: usize) -> bool {
+        out.len() < budget && out.takes(self.full())
+    }
+
     /// True if markers are put in: the MULPDU is smaller then.
     pub fn markers(&self) -> bool {
         self.framer.markers()
@@ -322,16 +335,19 @@ impl Transmitter {
         out: &mut Transmit,
         budget: usize,
     ) -> bool {
-        while out.len() < budget && out.takes(self.full()) {
+        while self.may_build(out, budget) {
             let framed = self.framed.take();
-            let most = self.most(out.room().min(budget - out.len()));
-            let next = qp.with(|qp| {
+            // Decided and looked at where it lies: it is large.
+            let mut next = Next::Idle;
+            let is_next = qp.with(|qp| {
                 if let Some(position) = framed {
                     qp.framed(position);
                 }
-                qp.next(self.mulpdu, most, &mut self.scratch)
+                self.next_long(qp, memory, out, budget, &mut next)
             });
-            // Looked at where it lies: it is large.
+            if !is_next {
+                continue;
+            }
             match &next {
                 Next::Idle => return false,
                 Next::Segments(segments) => match self.frame(segments, memory, out) {
@@ -408,26 +424,8 @@ impl Transmitter {
             return self.frame_in_place(run, body, memory, out);
         }
         let Self { framer, scratch, who, .. } = self;
-        let (who, len) = (*who, run.len as usize);
-        let fill = |_, dst: &mut [u8], crc: Option<&mut Digest>| match body {
-            Body::Octets => {
-                dst.copy_from_slice(&scratch.octets);
-                if let Some(crc) = crc {
-                    crc.update(dst);
-                }
-                Ok(())
-            }
-            Body::Local => match &scratch.sges[..] {
-                [sge] => memory.gather_local(who, *sge, dst, crc),
-                _ => Gather::new(memory, who, body, scratch).copy(dst, crc),
-            },
-            Body::Remote(stag, to) => memory.gather_remote(who, stag, to, dst, crc),
-        };
-        let mut header = [0; UNTAGGED_LEN];
-        let header_len = run.segment(0).header.emit(&mut header);
-        let octets = framer.write_plain(out.spare(), &header[..header_len], len, fill)?;
-        out.stage(octets);
-        Ok(())
+        let Segment { header, len, .. } = run.segment(0);
+        frame_copied(framer, &header, (*who, body, len), scratch, memory, out)
     }
 
     /// Frames a run of segments, each copied.
@@ -506,6 +504,37 @@ impl Transmitter {
         out.stage(trailer);
         Ok(())
     }
+}
+
+/// Frames a segment whose payload, `len` octets of `body`, is copied.
+#[inline(always)]
+fn frame_copied<M: Memory>(
+    framer: &mut Framer,
+    header: &Header,
+    (who, body, len): (Accessor, Body, u32),
+    scratch: &Scratch,
+    memory: &M,
+    out: &mut Transmit,
+) -> Result<(), AccessError> {
+    let fill = |_, dst: &mut [u8], crc: Option<&mut Digest>| match body {
+        Body::Octets => {
+            dst.copy_from_slice(&scratch.octets);
+            if let Some(crc) = crc {
+                crc.update(dst);
+            }
+            Ok(())
+        }
+        Body::Local => match &scratch.sges[..] {
+            [sge] => memory.gather_local(who, *sge, dst, crc),
+            _ => Gather::new(memory, who, body, scratch).copy(dst, crc),
+        },
+        Body::Remote(stag, to) => memory.gather_remote(who, stag, to, dst, crc),
+    };
+    let mut octets = [0; UNTAGGED_LEN];
+    let header_len = header.emit(&mut octets);
+    let framed = framer.write_plain(out.spare(), &octets[..header_len], len as usize, fill)?;
+    out.stage(framed);
+    Ok(())
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 
 //! A queue pair's core behind its lock, and where its completions go.
 //!
-//! A short message is judged, placed and reported while the lock is held once. If another thread ends
-//! the stream while bytes are being placed, a word of three states withholds its events ([`placing`]),
+//! Short messages, several in a row, are judged, placed and reported while the lock is held once, and so
+//! are they decided on and framed. If another thread ends the stream while bytes are being placed, a word of three states withholds its events ([`placing`]),
 //! not that lock.
 //!
 //! # Writers of the fields
@@ -192,6 +192,12 @@ impl Drop for Endpoint {
     }
 }
 
+/// Attaching a link has checked the type of its core, once for the life of both.
+#[inline]
+fn of_its_kind<R>(result: Option<R>) -> R {
+    result.unwrap_or_else(|| unreachable!("a link is of its core's kind"))
+}
+
 impl std::fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Endpoint").field("qp", &self.who.qp).finish_non_exhaustive()
@@ -316,21 +322,29 @@ impl Endpoint {
         let Locked { core, habits, .. } = &mut *locked;
         let result = f(&mut **core, habits);
         self.hand_on(&mut locked);
-        self.note_time(locked.core.may_want_time());
+        let Locked { core, timer, .. } = &*locked;
+        if core.may_want_time() {
+            self.note_time(core.poll_timeout(), *timer);
+        }
         result
     }
 
-    /// As [`Self::with`], for the wing whose core it is. Receives that complete may have to wait
-    /// where the caller is `receiving`.
+    /// As [`Self::with`], for the wing whose core it is.
     #[inline]
-    pub(crate) fn with_own<C: WireCore, R>(
+    pub(crate) fn with_own<C: WireCore, R>(&self, f: impl FnOnce(&mut C) -> R) -> R {
+        of_its_kind(self.with_of(false, |core, _| f(core), |_: &mut C, _| ()))
+    }
+
+    /// As [`Self::with_own`], for the thread that takes apart bytes that have come: receives that
+    /// complete may have to wait. Calls `then` when the core's events are handed on, with what is known
+    /// of the program.
+    #[inline]
+    pub(crate) fn with_receiving<C: WireCore, R>(
         &self,
-        receiving: bool,
         f: impl FnOnce(&mut C) -> R,
+        then: impl FnOnce(&mut C, &mut Habits),
     ) -> R {
-        let result = self.with_of(receiving, |core, _| f(core));
-        // Attaching has checked it, once for the life of both.
-        result.unwrap_or_else(|| unreachable!("a link is of its core's kind"))
+        of_its_kind(self.with_of(true, |core, _| f(core), then))
     }
 
     /// As [`Self::with`], for a wing whose core it may be, and with its fate; `None` where it is
@@ -340,7 +354,7 @@ impl Endpoint {
         &self,
         f: impl FnOnce(&mut C, Option<&Fate>) -> R,
     ) -> Option<R> {
-        self.with_of(false, f)
+        self.with_of(false, f, |_: &mut C, _| ())
     }
 
     #[inline(always)]
@@ -348,9 +362,10 @@ impl Endpoint {
         &self,
         receiving: bool,
         f: impl FnOnce(&mut C, Option<&Fate>) -> R,
+        then: impl FnOnce(&mut C, &mut Habits),
     ) -> Option<R> {
         let mut locked = self.core.lock();
-        let Locked { core, sends, link, program, .. } = &mut *locked;
+        let Locked { core, habits, sends, link, timer, program, .. } = &mut *locked;
         let core = core.of::<C>()?;
         let result = f(core, program.fate.as_deref());
         if receiving && core.has_events() {
@@ -360,14 +375,18 @@ impl Endpoint {
         if receiving {
             program.postponed.more = false;
         }
-        self.note_time(core.may_want_time());
+        then(core, habits);
+        if core.may_want_time() {
+            self.note_time(core.poll_timeout(), *timer);
+        }
         Some(result)
     }
 
-    /// The core may ask for a call.
-    #[inline]
-    fn note_time(&self, wants: bool) {
-        if wants {
+    /// The core asks for a call at that time, and the worker is going to call it at another.
+    fn note_time(&self, wanted: Option<Time>, timer: Option<Time>) {
+        let Some(at) = wanted else { return };
+        // A call that comes earlier asks again, so most of these need no other lock.
+        if timer.is_none_or(|earlier| at < earlier) || at <= self.now() {
             self.wants_timer.store(true, Ordering::Relaxed);
         }
     }

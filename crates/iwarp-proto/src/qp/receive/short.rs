@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Messages of one short FPDU.
+//! Messages of one short FPDU each.
 
 use alloc::vec::Vec;
 
@@ -8,16 +8,20 @@ use iwarp_types::{Memory, ReceivePool, Sge};
 
 use super::{Receiver, place_list};
 use crate::ddp::wire::Header;
-use crate::qp::inbound::Plan;
+use crate::qp::inbound::{Follow, Plan};
 use crate::qp::{Qp, Shared, short};
 
 /// Octets of the ULPDU, at most: to take the queue pair once more would last longer than to copy
 /// them.
 const SHORT_MAX: usize = 96;
 
+/// Messages that are taken while the queue pair is held: a thread that posts waits no longer than
+/// for these.
+const RUN: u32 = 16;
+
 impl Receiver {
-    /// A short FPDU at the head of `input` that ends its message: verified, then judged, placed and
-    /// reported while the queue pair is held. 0 where there is no such one.
+    /// Short FPDUs at the head of `input` that end their messages: each verified, then judged, placed
+    /// and reported while the queue pair is held. Returns their octets; 0 where there are no such ones.
     #[inline]
     pub(super) fn short_step<S: Shared, M: Memory, P: ReceivePool>(
         &mut self,
@@ -26,36 +30,53 @@ impl Receiver {
         pool: &P,
         input: &mut [u8],
     ) -> usize {
-        let is_short = matches!(*input, [0, len, control, ..]
-            if usize::from(len) <= SHORT_MAX && Header::is_last(control));
-        if !is_short || !short::ways() || self.deframer.markers() {
+        if !is_short(input) || !short::ways() || self.deframer.markers() {
             return 0;
         }
         // A fault is found again, by the step for FPDUs of any kind.
         let Ok(Some(fpdu)) = self.deframer.next(input) else { return 0 };
-        let ulpdu = &input[fpdu.start..fpdu.start + fpdu.len];
-        let Self { who, receives, sges, .. } = self;
+        let (mut used, mut ulpdu) = (fpdu.consumed, fpdu.start..fpdu.start + fpdu.len);
+        let Self { deframer, who, receives, sges, .. } = self;
         let done = qp.with(|qp: &mut Qp| {
-            let plan = judge(qp, pool, ulpdu, ulpdu.len(), sges);
-            let payload = Header::payload_of(ulpdu);
-            let placed = match plan {
-                Plan::Nothing => Ok(()),
-                Plan::Tagged(stag, to) => memory.place_remote(*who, stag, to, payload),
-                Plan::Local(_) => place_list(memory, *receives, sges, payload),
-                plan => return Err(plan),
-            };
-            Ok(qp.end_segment(placed))
+            for left in (0..RUN).rev() {
+                let octets = &input[ulpdu.clone()];
+                let plan = judge(qp, pool, octets, octets.len(), sges);
+                let payload = Header::payload_of(octets);
+                let placed = match plan {
+                    Plan::Nothing => Ok(()),
+                    Plan::Tagged(stag, to) => memory.place_remote(*who, stag, to, payload),
+                    Plan::Local(_) => place_list(memory, *receives, sges, payload),
+                    plan => return Err(plan),
+                };
+                let follow = qp.end_segment(placed);
+                let behind = &mut input[used..];
+                if follow != Follow::Nothing || left == 0 || !is_short(behind) {
+                    return Ok(follow);
+                }
+                let Ok(Some(fpdu)) = deframer.next(behind) else { return Ok(follow) };
+                ulpdu = used + fpdu.start..used + fpdu.start + fpdu.len;
+                used += fpdu.consumed;
+            }
+            Ok(Follow::Nothing)
         });
         match done {
             Ok(follow) => self.follow(qp, memory, follow),
             Err(plan) => {
+                let ulpdu = &input[ulpdu];
                 if !self.carry_out(qp, memory, plan, ulpdu) {
                     self.hold(qp, ulpdu);
                 }
             }
         }
-        fpdu.consumed
+        used
     }
+}
+
+/// True if a short FPDU stands there that ends its message.
+#[inline]
+fn is_short(input: &[u8]) -> bool {
+    matches!(*input, [0, len, control, ..]
+        if usize::from(len) <= SHORT_MAX && Header::is_last(control))
 }
 
 /// The decision of the queue pair on a segment, when it was given a receive if it needs one.

@@ -66,8 +66,9 @@ use self::flags::{
 };
 #[cfg(feature = "tokio")]
 use self::reactor::Reactor;
-use self::receive::Rx;
+use self::receive::{Received, Rx};
 use self::send::{TRANSMIT_BUDGET, Tx};
+use self::shared::Seen;
 use self::spare::Spare;
 use self::watch::Watch;
 use crate::engine::endpoint::Endpoint;
@@ -146,6 +147,7 @@ impl Member for Link {
 
     fn ready(&self, ready: Ready, by: By) {
         let Ready { readable, writable, hangup, error, .. } = ready;
+        let mut seen = None;
         if writable {
             self.end_blocking(by);
         }
@@ -154,15 +156,16 @@ impl Member for Link {
             let error = self.stream.take_error().err();
             self.failed(&error.unwrap_or_else(|| io::ErrorKind::ConnectionReset.into()));
         } else if readable || hangup || error {
-            self.receive();
+            seen = self.receive(by).seen;
         }
         if writable {
+            seen = None;
             self.send();
             if self.awaits_in_vain() {
                 self.update_interest();
             }
         }
-        self.answer(by);
+        self.answer(by, seen);
     }
 
     #[inline]
@@ -174,9 +177,10 @@ impl Member for Link {
 
     fn attempt(&self, by: By) -> bool {
         let sent = self.end_blocking(by) && self.send();
-        let moved = self.receive() || sent;
+        let Received { moved, seen } = self.receive(by);
+        let moved = moved || sent;
         if moved {
-            self.answer(by);
+            self.answer(by, seen);
         }
         moved
     }
@@ -208,8 +212,8 @@ impl StreamMover for Link {
     }
 
     fn deliver(&self) {
-        self.receive();
-        self.answer(By::Post);
+        let Received { seen, .. } = self.receive(By::Post);
+        self.answer(By::Post, seen);
     }
 
     fn carry_on(&self) {
@@ -341,15 +345,33 @@ impl Link {
         before.is_some()
     }
 
-    /// Sends and ends what follows from what was received.
-    fn answer(&self, by: By) {
+    /// Sends and ends what follows from what was received, as it was `seen` last.
+    fn answer(&self, by: By, seen: Option<Seen>) {
+        // Habits decide whether an acknowledgement waits.
+        let seen = seen.filter(|seen| seen.wanted != Wanted::Acknowledgement);
+        let (wanted, waits, intent) = match seen {
+            Some(Seen { wanted, intent, .. }) => (wanted, false, intent),
+            None => self.look_at_arrival(by),
+        };
+        match wanted {
+            Wanted::Nothing => self.settle_as(intent),
+            _ if waits => self.wait_for_company(),
+            _ => match self.send_on().1 {
+                Some(intent) => self.settle_as(intent),
+                None => self.settle(),
+            },
+        }
+    }
+
+    /// The answer that is due, true if it may wait for company, and the end of the stream.
+    fn look_at_arrival(&self, by: By) -> (Wanted, bool, Intent) {
         let endpoint = &self.endpoint;
         let how = match by {
             By::Worker if !endpoint.is_asleep() => Arrival::Unasked,
             By::Worker | By::Caller => Arrival::Expected,
             By::Post => Arrival::InPost,
         };
-        let (wanted, waits, intent) = endpoint.with_habits(|core, habits| {
+        endpoint.with_habits(|core, habits| {
             let wanted = core.wanted();
             habits.arrived(core.arrivals(), how, || endpoint.nanos());
             let waits = wanted == Wanted::Acknowledgement
@@ -357,15 +379,7 @@ impl Link {
                 && !endpoint.is_asleep()
                 && habits.may_wait_for_company(endpoint.polls_in_vain());
             (wanted, waits, Intent::of(core))
-        });
-        match wanted {
-            Wanted::Nothing => self.settle_as(intent),
-            _ if waits => self.wait_for_company(),
-            _ => {
-                self.send();
-                self.settle();
-            }
-        }
+        })
     }
 
     /// The peer learns what was received by the way, as the program is about to post. The poll groups

@@ -20,10 +20,10 @@ use crate::engine::mover::StreamMover;
 use crate::report;
 
 /// The wishes of a queue pair for its stream.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Intent {
-    disposition: Disposition,
-    connected: bool,
+    pub(super) disposition: Disposition,
+    pub(super) connected: bool,
 }
 
 impl Intent {

@@ -45,19 +45,27 @@ impl Incoming {
     #[inline]
     pub(super) fn receive(
         &mut self,
-        endpoint: &Endpoint,
+        by: &Receiving<'_>,
         memory: &MemoryTable,
         octets: &mut [u8],
     ) -> usize {
+        let endpoint = by.endpoint;
         match self {
-            Self::Iwarp(receiver) => {
-                receiver.receive(&Receiving(endpoint), memory, endpoint.pool(), octets)
-            }
-            Self::Other { stalled } => endpoint.with_own(false, |core: &mut BoxedCore| {
+            Self::Iwarp(receiver) => receiver.receive(by, memory, endpoint.pool(), octets),
+            Self::Other { stalled } => endpoint.with_own(|core: &mut BoxedCore| {
                 let used = core.receive(octets, memory, endpoint.pool());
                 *stalled = core.is_stalled();
                 used.min(octets.len())
             }),
+        }
+    }
+
+    /// True if messages wait for receives.
+    #[inline]
+    pub(super) fn has_waiting(&self, endpoint: &Endpoint) -> bool {
+        match self {
+            Self::Iwarp(receiver) => receiver.has_waiting(),
+            Self::Other { .. } => endpoint.has_parked(),
         }
     }
 
@@ -80,7 +88,7 @@ impl Incoming {
     ) {
         match self {
             Self::Iwarp(receiver) => receiver.eof(endpoint, unused, acknowledged),
-            Self::Other { .. } => endpoint.with_own(false, |core: &mut BoxedCore| core.eof(unused)),
+            Self::Other { .. } => endpoint.with_own(|core: &mut BoxedCore| core.eof(unused)),
         }
     }
 
@@ -136,7 +144,7 @@ impl Outgoing {
     ) -> bool {
         match self {
             Self::Iwarp(transmitter) => transmitter.transmit(endpoint, memory, out, budget),
-            Self::Other => endpoint.with_own(false, |core: &mut BoxedCore| {
+            Self::Other => endpoint.with_own(|core: &mut BoxedCore| {
                 while out.len() < budget && out.has_room() {
                     if out.build(|room| core.transmit(room, memory)) == 0 {
                         return false;
@@ -154,10 +162,11 @@ impl Outgoing {
             Self::Iwarp(transmitter) => transmitter.taken(endpoint, out, n),
             Self::Other => {
                 out.drop_front(n);
-                endpoint.with_own(false, |core: &mut BoxedCore| {
+                endpoint.with_own(|core: &mut BoxedCore| {
                     core.taken(n);
                     let more = core.wanted() != Wanted::Nothing;
-                    Taken { more, disposition: core.disposition() }
+                    let (disposition, connected) = (core.disposition(), core.is_connected());
+                    Taken { more, disposition, connected }
                 })
             }
         }

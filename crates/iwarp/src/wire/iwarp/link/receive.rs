@@ -2,6 +2,7 @@
 
 //! Bytes that arrive on a stream: read, taken apart, placed.
 
+use std::cell::Cell;
 use std::io;
 use std::sync::Weak;
 use std::time::Duration;
@@ -14,8 +15,11 @@ use iwarp_types::{Accessor, PdId};
 use super::flags::{CLOSED, END_HELD, READ_ENDED, READ_STALLED};
 use super::pipes::Incoming;
 use super::send::Tx;
+use super::shared::{How, Receiving, Seen};
 use super::{Link, bad_address};
 use crate::engine::group::Member;
+use crate::engine::policy::habits::Arrival;
+use crate::engine::poll_set::By;
 
 /// Bytes read in one go before others get their turn.
 const RECEIVE_BUDGET: usize = 4 * 1024 * 1024;
@@ -53,11 +57,30 @@ pub(super) struct Rx {
     partial: Vec<u8>,
     /// The peer has closed, and the queue pair is told when [`END_HELD`] is set no more.
     end_held: bool,
+    /// The way in which the thread that holds the token receives, and the state in which it has left
+    /// the core, if it has seen that.
+    how: How,
+    seen: Option<Seen>,
+}
+
+/// The result of a call that receives.
+#[derive(Debug, Default)]
+pub(super) struct Received {
+    /// This thread has seen something come.
+    pub(super) moved: bool,
+    /// The state in which it has left the core, if it has seen that.
+    pub(super) seen: Option<Seen>,
 }
 
 impl Rx {
     pub(super) fn new(terms: Option<&Negotiated>, who: Accessor, receives: PdId) -> Self {
-        Self { incoming: Incoming::new(terms, who, receives), partial: Vec::new(), end_held: false }
+        Self {
+            incoming: Incoming::new(terms, who, receives),
+            partial: Vec::new(),
+            end_held: false,
+            how: None,
+            seen: None,
+        }
     }
 }
 
@@ -71,26 +94,36 @@ impl Link {
         n
     }
 
-    /// Receives what is there, and delivers what waits for receives. False when this thread has
-    /// seen nothing come.
-    pub(super) fn receive(&self) -> bool {
+    /// Receives what is there, and delivers what waits for receives.
+    pub(super) fn receive(&self, by: By) -> Received {
+        let how = match by {
+            // A completion decides whether the program had asked for it.
+            By::Worker => None,
+            By::Caller => Some(Arrival::Expected),
+            By::Post => Some(Arrival::InPost),
+        };
         // Twice when receives came after the first look. A message that cannot be delivered then
         // either waits for the rest of another one, which will come here.
-        let mut moved = false;
+        let mut received = Received::default();
         for _ in 0..2 {
-            self.rx.request(|rx| moved |= self.receive_some(rx));
-            if !moved || self.endpoint.await_receives() {
+            self.rx.request(|rx| {
+                (rx.how, rx.seen) = (how, received.seen);
+                received.moved |= self.receive_some(rx);
+                received.seen = rx.seen;
+            });
+            let waits = received.seen.is_none_or(|seen| seen.waits);
+            if !received.moved || !waits || self.endpoint.await_receives() {
                 break;
             }
         }
         self.endpoint.watch_time();
-        moved
+        received
     }
 
     /// Goes on reading a stream that stood still, if it does no more.
     pub(super) fn resume(&self) {
         if self.flags.has(READ_STALLED) && !self.endpoint.with(|core| core.is_stalled()) {
-            self.receive();
+            self.receive(By::Worker);
         }
     }
 
@@ -105,7 +138,7 @@ impl Link {
             if have > 0 {
                 staging[..have].copy_from_slice(&rx.partial);
             }
-            let waits = self.flags.has(READ_STALLED) || self.endpoint.has_parked();
+            let waits = self.flags.has(READ_STALLED) || rx.incoming.has_waiting(&self.endpoint);
             let places = have == 0 && rx.incoming.direct().is_some();
             let mut first = None;
             if !waits && !places {
@@ -157,6 +190,7 @@ impl Link {
                 }
                 Err(error) => {
                     moved = true;
+                    rx.seen = None;
                     self.failed(&error);
                     break;
                 }
@@ -167,6 +201,7 @@ impl Link {
                 // Requests that were posted before are sent still: they may be held back, or their
                 // thread is on the way. Nor has the peer closed in the middle of what another
                 // thread is sending: what the stream took completes, and only the rest is flushed.
+                rx.seen = None;
                 self.send();
                 self.tx.quiesce();
                 if have > 0 || !self.hold_end(rx) {
@@ -212,7 +247,7 @@ impl Link {
             if let Some(link) = weak.upgrade() {
                 link.flags.clear(END_HELD);
                 // This thread, or the one that receives at this moment, tells the queue pair.
-                link.receive();
+                link.receive(By::Worker);
                 link.settle();
             }
         };
@@ -230,6 +265,7 @@ impl Link {
 
     /// Tells the queue pair of the end of the stream, behind `unused` bytes.
     fn peer_closed(&self, rx: &mut Rx, unused: usize) {
+        rx.seen = None;
         rx.incoming.eof(&self.endpoint, unused, || self.acknowledged());
     }
 
@@ -246,8 +282,12 @@ impl Link {
     fn take_apart(&self, rx: &mut Rx, staging: &mut [u8], have: &mut usize) {
         let memory = &*self.endpoint.engine.memory;
         let admitted = iwarp_mem::admit_faults();
-        let used = rx.incoming.receive(&self.endpoint, memory, &mut staging[..*have]);
+        let receiving =
+            Receiving { endpoint: &self.endpoint, how: rx.how, seen: Cell::new(rx.seen) };
+        let used = rx.incoming.receive(&receiving, memory, &mut staging[..*have]);
         drop(admitted);
+        // Another look at the core follows what was postponed.
+        rx.seen = receiving.seen.take().filter(|_| !self.endpoint.postpones());
         self.hand_on_postponed();
         staging.copy_within(used..*have, 0);
         *have -= used;
@@ -276,6 +316,7 @@ impl Link {
         rx.partial.clear();
         if rx.partial.try_reserve_exact(rest.len()).is_err() {
             // The stream cannot be followed any further.
+            rx.seen = None;
             self.endpoint.with(|core| core.fail_locally("out of memory"));
             return;
         }

@@ -10,9 +10,10 @@ use iwarp_mem::Guard;
 use iwarp_os::IoPart;
 use iwarp_os::stream::is_bad_address;
 use iwarp_proto::mpa::startup::Negotiated;
-use iwarp_proto::qp::{Piece, Transmit};
+use iwarp_proto::qp::{Piece, Taken, Transmit};
 use iwarp_types::{Accessor, Disposition, Time};
 
+use super::close::Intent;
 use super::flags::{PEER_WATCHED, WRITE_BLOCKED, WRITE_ENDED};
 use super::pipes::Outgoing;
 use super::{Link, bad_address};
@@ -70,30 +71,40 @@ impl Tx {
 impl Link {
     /// Sends what can be sent. False when this thread has sent nothing.
     pub(super) fn send(&self) -> bool {
+        self.send_on().0
+    }
+
+    /// As [`Self::send`], and says what the queue pair wanted with the stream when all was sent, where
+    /// this thread has seen that.
+    pub(super) fn send_on(&self) -> (bool, Option<Intent>) {
         self.release();
-        let mut moved = false;
+        let (mut moved, mut intent) = (false, None);
         self.tx.request(|tx| {
             let before = tx.sent;
-            self.transmit_some(tx);
+            intent = self.transmit_some(tx);
             moved |= tx.sent != before;
         });
         if moved && !self.flags.has(PEER_WATCHED) {
             self.watch_peer();
         }
         self.endpoint.watch_time();
-        moved
+        (moved, intent)
     }
 
-    fn transmit_some(&self, tx: &mut Tx) {
+    /// Returns what the queue pair wants with the stream, if bytes were sent and all of them were.
+    fn transmit_some(&self, tx: &mut Tx) -> Option<Intent> {
         let endpoint = &*self.endpoint;
         let memory = &*endpoint.engine.memory;
-        let mut disposition = None;
+        let mut intent = None;
         endpoint.hand_on_postponed();
         while !self.flags.has(WRITE_BLOCKED | WRITE_ENDED) {
             if tx.out.is_none() {
                 tx.out = self.spare.take();
             }
-            let Some(out) = &mut tx.out else { return self.transmit_later(tx) };
+            let Some(out) = &mut tx.out else {
+                self.transmit_later(tx);
+                return None;
+            };
             let admitted = iwarp_mem::admit_faults();
             let more = tx.outgoing.transmit(endpoint, memory, out, self.budget);
             drop(admitted);
@@ -115,7 +126,7 @@ impl Link {
                 Ok(taken) => taken,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.await_writing();
-                    return;
+                    return None;
                 }
                 Err(error) => {
                     self.failed(&error);
@@ -127,12 +138,14 @@ impl Link {
                 tx.outgoing.set_max_segment(self.stream.max_segment());
             }
             if out.is_empty() && !more && !taken.more {
-                disposition = Some(taken.disposition);
+                let Taken { disposition, connected, .. } = taken;
+                intent = Some(Intent { disposition, connected });
                 break;
             }
         }
         if tx.out.as_ref().is_some_and(|out| out.is_empty()) {
             self.give_back(tx);
+            let disposition = intent.map(|Intent { disposition, .. }| disposition);
             let disposition =
                 disposition.unwrap_or_else(|| endpoint.with(|core| core.disposition()));
             if disposition == Disposition::Finish && self.flags.set(WRITE_ENDED) & WRITE_ENDED == 0
@@ -143,6 +156,7 @@ impl Link {
         } else if self.flags.has(WRITE_ENDED) {
             self.give_back(tx);
         }
+        intent
     }
 
     /// There is no memory for a transmit queue: what is to be sent waits until there is, or until
@@ -171,7 +185,9 @@ impl Link {
     pub(super) fn hand_on_postponed(&self) {
         if self.endpoint.postpones() && self.is_writing() {
             // The thread that has the token looks for them once more.
-            self.tx.request(|tx| self.transmit_some(tx));
+            self.tx.request(|tx| {
+                self.transmit_some(tx);
+            });
         } else {
             self.endpoint.hand_on_postponed();
         }

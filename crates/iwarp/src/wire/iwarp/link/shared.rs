@@ -3,10 +3,15 @@
 //! iWARP's core behind its endpoint's lock, as the pipelines of a link take it for single
 //! decisions.
 
-use iwarp_proto::qp::{Qp, Shared};
+use std::cell::Cell;
 
+use iwarp_proto::qp::{Qp, Shared};
+use iwarp_types::Wanted;
+
+use super::close::Intent;
 use crate::engine::endpoint::{Endpoint, WireCore};
 use crate::engine::options::Wire;
+use crate::engine::policy::habits::Arrival;
 
 impl WireCore for Qp {
     fn wire(&self) -> Option<Wire> {
@@ -22,17 +27,44 @@ impl WireCore for Qp {
 impl Shared for Endpoint {
     #[inline]
     fn with<R>(&self, f: impl FnOnce(&mut Qp) -> R) -> R {
-        self.with_own(false, f)
+        self.with_own(f)
     }
 }
 
 /// The endpoint, for the thread that takes apart the bytes that have come. It hands on afterwards
 /// what was postponed, or leaves that to the thread that sends.
-pub(super) struct Receiving<'a>(pub(super) &'a Endpoint);
+pub(super) struct Receiving<'a> {
+    pub(super) endpoint: &'a Endpoint,
+    /// See [`How`].
+    pub(super) how: How,
+    /// The state in which the last decision left the core; `None` where it was not looked at.
+    pub(super) seen: Cell<Option<Seen>>,
+}
+
+/// The way in which bytes come in, where each decision on them may as well tell the habits of it;
+/// `None` where that has to wait until all was taken in.
+pub(super) type How = Option<Arrival>;
+
+/// The state of a core behind a decision of its receiver, which spares it another look. What other
+/// threads change from then on they see to themselves.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    pub(super) wanted: Wanted,
+    pub(super) intent: Intent,
+    /// Messages wait for receives.
+    pub(super) waits: bool,
+}
 
 impl Shared for Receiving<'_> {
     #[inline]
     fn with<R>(&self, f: impl FnOnce(&mut Qp) -> R) -> R {
-        self.0.with_own(true, f)
+        self.endpoint.with_receiving(f, |qp: &mut Qp, habits| {
+            self.seen.set(self.how.map(|how| {
+                // Only bytes that nobody has asked for need the time.
+                habits.arrived(qp.arrivals(), how, || 0);
+                let (wanted, intent) = (qp.wanted(), Intent::of(qp));
+                Seen { wanted, intent, waits: qp.has_parked() || qp.is_stalled() }
+            }));
+        })
     }
 }
