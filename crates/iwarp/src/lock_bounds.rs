@@ -238,6 +238,6 @@ fn a_datagram() {
         last = Some((sending, receiving));
     }
     let (sending, receiving) = last.unwrap();
-    Bound::new(2, 14, 31).holds_for("sending", &sending);
+    Bound::new(2, 10, 23).holds_for("sending", &sending);
     Bound::new(1, 10, 22).holds_for("receiving", &receiving);
 }

@@ -123,6 +123,36 @@ fn packets_that_are_too_long_end_a_connected_queue_pair() {
     assert_eq!(short.state(), QpState::Rts);
 }
 
+/// A queue pair that has something to send while the port is full for another has its turn, although
+/// nothing else is sent later.
+#[test]
+fn a_queue_pair_that_comes_while_the_port_is_full_has_its_turn() {
+    let datagrams = MemoryDatagrams::new(1);
+    let ip = IpAddr::from([10, 0, 0, 1]);
+    let platform = Platform {
+        network: MemoryNetwork::new().host(ip),
+        clock: Clock::system(),
+        datagrams: Some(datagrams.host(ip)),
+    };
+    let device = Device::on_platform(Options::default(), platform).unwrap();
+    let ends: [Datagrams; 4] = std::array::from_fn(|_| Datagrams::on(&device));
+    for end in &ends {
+        end.receive(1, 0, SIZE);
+    }
+    datagrams.set_faults(DatagramFaults { full: u16::MAX, ..DatagramFaults::default() });
+    for end in &ends {
+        let to = destination(ip, ip, &end.qp);
+        let request = SendRequest::new(7, SendOp::SEND, iwarp::Payload::Inline(b"text"));
+        end.qp.post_send(&request.to(&to).signaled()).unwrap();
+    }
+    datagrams.set_faults(DatagramFaults::default());
+    for end in &ends {
+        let mut ids = [end.completion().wr_id, end.completion().wr_id];
+        ids.sort_unstable();
+        assert_eq!(ids, [1, 7]);
+    }
+}
+
 #[test]
 fn datagrams_pass_within_a_process() {
     let datagrams = MemoryDatagrams::new(1);

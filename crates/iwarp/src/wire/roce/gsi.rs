@@ -25,7 +25,7 @@ use iwarp_types::CommIds;
 use iwarp_types::{AddressVector, Digest, Time};
 
 use crate::engine::clock::now;
-use crate::engine::sync::{AtomicU32, Mutex, Ordering};
+use crate::engine::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
 use crate::engine::tasks::{Task, Tasks};
 use crate::engine::worker::{Deadline, Timed, Worker};
 use crate::port::DatagramShare;
@@ -63,6 +63,8 @@ pub(crate) struct Gsi {
     handler: Mutex<Option<Weak<dyn MadHandler>>>,
     checks: Mutex<Checks>,
     outgoing: Mutex<VecDeque<(Path, [u8; MAD_LEN])>>,
+    /// Some may wait there: changed under its lock, and read without.
+    has_outgoing: AtomicBool,
     psn: AtomicU32,
     carers: Mutex<Vec<Weak<Carer>>>,
 }
@@ -88,6 +90,7 @@ impl Gsi {
             handler: Mutex::new(None),
             checks: Mutex::new(Checks { ids, counters: Counters::default() }),
             outgoing: Mutex::default(),
+            has_outgoing: AtomicBool::new(false),
             psn: AtomicU32::new(0),
             carers: Mutex::default(),
         })
@@ -246,13 +249,26 @@ impl Gsi {
         let mut outgoing = self.outgoing.lock();
         if outgoing.len() < OUTGOING && outgoing.try_reserve(1).is_ok() {
             outgoing.push_back((*path, *mad));
+            self.has_outgoing.store(true, Ordering::Release);
         }
+    }
+
+    /// True if datagrams wait to be sent.
+    #[inline]
+    fn has_outgoing(&self) -> bool {
+        self.has_outgoing.load(Ordering::Acquire)
     }
 
     /// Builds packets until there is nothing to send or `burst` is full.
     pub(super) fn transmit(&self, burst: &mut Burst, source_port: u16) {
-        while !burst.is_full() {
-            let Some((path, mad)) = self.outgoing.lock().pop_front() else { return };
+        while !burst.is_full() && self.has_outgoing() {
+            let next = {
+                let mut outgoing = self.outgoing.lock();
+                let next = outgoing.pop_front();
+                self.has_outgoing.store(!outgoing.is_empty(), Ordering::Release);
+                next
+            };
+            let Some((path, mad)) = next else { return };
             let psn = Psn::new(self.psn.fetch_add(1, Ordering::Relaxed));
             let path = Path { source_port, ..path };
             let fill = |out: &mut [u8], digest: &mut Digest| {

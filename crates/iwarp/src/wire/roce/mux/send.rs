@@ -52,6 +52,8 @@ const LAZE: Duration = Duration::from_micros(20);
 #[derive(Debug)]
 pub(super) struct Tx {
     outbox: Outbox,
+    /// Queue pairs that have something to send, before those that wait for the token's holder.
+    turns: VecDeque<Arc<Endpoint>>,
     /// The pace of UC and UD.
     pace: Pace,
     /// Queue pairs whose packets are in the outbox, with the trains that these are in.
@@ -73,6 +75,7 @@ impl Tx {
         senders.try_reserve_exact(TRAINS).map_err(|_| OutOfMemory)?;
         Ok(Self {
             outbox,
+            turns: VecDeque::new(),
             pace: Pace::for_buffer(RATE, BUFFER),
             senders,
             paced: VecDeque::new(),
@@ -108,8 +111,14 @@ impl Waiting {
         }
     }
 
-    fn pop(&self) -> Option<Arc<Endpoint>> {
-        self.0.lock().pop_front()
+    /// Moves all of them behind those of `turns`.
+    fn take(&self, turns: &mut VecDeque<Arc<Endpoint>>) {
+        let mut waiting = self.0.lock();
+        if turns.is_empty() {
+            mem::swap(&mut *waiting, turns);
+        } else {
+            turns.append(&mut waiting);
+        }
     }
 }
 
@@ -149,14 +158,15 @@ impl Mux {
         if self.is_blocked() {
             return false;
         }
-        self.fill(tx);
+        let have_had_turns = self.fill(tx);
         if tx.outbox.is_empty() {
             return false;
         }
         match tx.outbox.flush(&*self.port) {
             Ok(Sent::All) => {
                 self.tell_late(tx);
-                true
+                // A thread that has added something since then has left the token a note.
+                !have_had_turns
             }
             Ok(Sent::Full) => {
                 self.await_room();
@@ -183,10 +193,11 @@ impl Mux {
         }
     }
 
-    /// Has queue pairs put packets into the outbox, if it has taken all that were there before.
-    fn fill(&self, tx: &mut Tx) {
-        let Tx { outbox, pace, senders, paced, alarm, built, counted: _ } = tx;
-        let Some(burst) = outbox.fill(&*self.port) else { return };
+    /// Has queue pairs put packets into the outbox, if the port has taken all that were there before.
+    /// True if all that waited have had their turns.
+    fn fill(&self, tx: &mut Tx) -> bool {
+        let Tx { outbox, turns, pace, senders, paced, alarm, built, counted: _ } = tx;
+        let Some(burst) = outbox.fill(&*self.port) else { return false };
         if alarm.as_ref().is_some_and(|(at, _)| *at <= self.clock.now()) {
             *alarm = None;
         }
@@ -195,12 +206,16 @@ impl Mux {
             *built = self.clock.nanos();
         }
         self.gsi.transmit(burst, self.port.local_addr().port());
+        self.waiting.take(turns);
         // Queue pairs that waited have their turn before others.
         let mut before = paced.len();
-        while !burst.is_full() && senders.len() < TRAINS {
-            let endpoint = if before > 0 { paced.pop_front() } else { self.waiting.pop() };
+        let have_had_turns = loop {
+            if burst.is_full() || senders.len() >= TRAINS {
+                break false;
+            }
+            let endpoint = if before > 0 { paced.pop_front() } else { turns.pop_front() };
             before = before.saturating_sub(1);
-            let Some(endpoint) = endpoint else { break };
+            let Some(endpoint) = endpoint else { break true };
             let before = burst.trains().next_back().map_or(0, |train| train.packets);
             let trains = burst.trains().len();
             let turn = turn_of(&endpoint, burst, pace);
@@ -214,7 +229,7 @@ impl Mux {
             }
             match turn {
                 Turn::Done => {}
-                Turn::Full => self.waiting.push(&endpoint),
+                Turn::Full => turns.push_back(endpoint),
                 Turn::Paced(at) => {
                     if alarm.is_none() {
                         let (at, this): (_, Weak<Self>) =
@@ -226,13 +241,14 @@ impl Mux {
                     }
                 }
             }
-        }
+        };
         if paced.is_empty() {
             *alarm = None;
             self.flags.fetch_and(!PACED, Ordering::Relaxed);
         } else {
             self.flags.fetch_or(PACED, Ordering::Relaxed);
         }
+        have_had_turns
     }
 
     /// Goes on where queue pairs wait for the pace.
