@@ -41,6 +41,7 @@ impl Digest {
     }
 
     /// Feeds `data`.
+    #[inline]
     pub fn update(&mut self, data: &[u8]) {
         if data.is_empty() {
             return;
@@ -74,13 +75,21 @@ impl Digest {
 #[cfg(feature = "std")]
 const SHORT: usize = 192;
 
+/// The choice is made where the caller is compiled, which knows the polynomial and the start.
 #[cfg(feature = "std")]
+#[inline]
 fn run(polynomial: Polynomial, register: u32, data: &[u8]) -> u32 {
-    let algorithm = match polynomial {
+    match polynomial {
         // From the start there is a way that moves no parameters about.
-        Polynomial::Castagnoli if register == u32::MAX => {
-            return !crc_fast::crc32_iscsi(data);
-        }
+        Polynomial::Castagnoli if register == u32::MAX => !crc_fast::crc32_iscsi(data),
+        _ => carry_on(polynomial, register, data),
+    }
+}
+
+#[cfg(feature = "std")]
+#[inline(never)]
+fn carry_on(polynomial: Polynomial, register: u32, data: &[u8]) -> u32 {
+    let algorithm = match polynomial {
         // An instruction does it.
         Polynomial::Castagnoli => crc_fast::CrcAlgorithm::Crc32Iscsi,
         Polynomial::Ethernet if data.len() < SHORT => {
