@@ -162,6 +162,15 @@ impl Transmit {
         self.pieces.iter()
     }
 
+    /// All octets that wait, where they are one staged run, as they mostly are.
+    #[inline]
+    pub fn sole(&self) -> Option<&[u8]> {
+        match self.pieces.front() {
+            Some(Piece::Staged(range)) if self.pieces.len() == 1 => self.staging.get(range.clone()),
+            _ => None,
+        }
+    }
+
     /// Staged octets.
     pub fn octets(&self, range: Range<usize>) -> &[u8] {
         &self.staging[range]

@@ -2,9 +2,9 @@
 
 //! A queue pair's core behind its lock, and where its completions go.
 //!
-//! Short messages, several in a row, are judged, placed and reported while the lock is held once, and so
-//! are they decided on and framed. If another thread ends the stream while bytes are being placed, a word of three states withholds its events ([`placing`]),
-//! not that lock.
+//! Short messages, several in a row, are judged, placed and reported while the lock is held once, and
+//! so are they decided on and framed. If another thread ends the stream while bytes are being placed, a
+//! word of three states withholds its events ([`placing`]), not that lock.
 //!
 //! # Writers of the fields
 //!

@@ -3,6 +3,7 @@
 //! Messages of one short FPDU each.
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use iwarp_types::{Memory, ReceivePool, Sge};
 
@@ -36,28 +37,18 @@ impl Receiver {
         // A fault is found again, by the step for FPDUs of any kind.
         let Ok(Some(fpdu)) = self.deframer.next(input) else { return 0 };
         let (mut used, mut ulpdu) = (fpdu.consumed, fpdu.start..fpdu.start + fpdu.len);
-        let Self { deframer, who, receives, sges, .. } = self;
         let done = qp.with(|qp: &mut Qp| {
-            for left in (0..RUN).rev() {
-                let octets = &input[ulpdu.clone()];
-                let plan = judge(qp, pool, octets, octets.len(), sges);
-                let payload = Header::payload_of(octets);
-                let placed = match plan {
-                    Plan::Nothing => Ok(()),
-                    Plan::Tagged(stag, to) => memory.place_remote(*who, stag, to, payload),
-                    Plan::Local(_) => place_list(memory, *receives, sges, payload),
-                    plan => return Err(plan),
-                };
-                let follow = qp.end_segment(placed);
-                let behind = &mut input[used..];
-                if follow != Follow::Nothing || left == 0 || !is_short(behind) {
-                    return Ok(follow);
+            let mut done = self.take_short(qp, memory, pool, &input[ulpdu.clone()]);
+            for _ in 1..RUN {
+                if used == input.len() || !matches!(done, Ok(Follow::Nothing)) {
+                    break;
                 }
-                let Ok(Some(fpdu)) = deframer.next(behind) else { return Ok(follow) };
-                ulpdu = used + fpdu.start..used + fpdu.start + fpdu.len;
-                used += fpdu.consumed;
+                let Some((consumed, next)) = self.next_short(&mut input[used..]) else { break };
+                ulpdu = used + next.start..used + next.end;
+                used += consumed;
+                done = self.take_short(qp, memory, pool, &input[ulpdu.clone()]);
             }
-            Ok(Follow::Nothing)
+            done
         });
         match done {
             Ok(follow) => self.follow(qp, memory, follow),
@@ -69,6 +60,36 @@ impl Receiver {
             }
         }
         used
+    }
+
+    /// The octets of another short FPDU at the head of `behind`, and of its ULPDU in it.
+    #[inline(never)]
+    fn next_short(&mut self, behind: &mut [u8]) -> Option<(usize, Range<usize>)> {
+        if !is_short(behind) {
+            return None;
+        }
+        let fpdu = self.deframer.next(behind).ok()??;
+        Some((fpdu.consumed, fpdu.start..fpdu.start + fpdu.len))
+    }
+
+    /// Judges, places and reports a message. The plan, where that is more than to place it.
+    #[inline(always)]
+    fn take_short<M: Memory, P: ReceivePool>(
+        &mut self,
+        qp: &mut Qp,
+        memory: &M,
+        pool: &P,
+        ulpdu: &[u8],
+    ) -> Result<Follow, Plan> {
+        let plan = judge(qp, pool, ulpdu, ulpdu.len(), &mut self.sges);
+        let payload = Header::payload_of(ulpdu);
+        let placed = match plan {
+            Plan::Nothing => Ok(()),
+            Plan::Tagged(stag, to) => memory.place_remote(self.who, stag, to, payload),
+            Plan::Local(_) => place_list(memory, self.receives, &self.sges, payload),
+            plan => return Err(plan),
+        };
+        Ok(qp.end_segment(placed))
     }
 }
 

@@ -201,9 +201,8 @@ impl Link {
 
     /// One system call for as much as goes into it.
     fn write(&self, outgoing: &Outgoing, out: &Transmit) -> io::Result<usize> {
-        let mut pieces = out.pieces();
-        if let (Some(Piece::Staged(range)), None) = (pieces.next(), pieces.next()) {
-            return self.stream.send(&[IoPart::new(out.octets(range.clone()))], false);
+        if let Some(octets) = out.sole() {
+            return self.stream.send(&[IoPart::new(octets)], false);
         }
         let mut guards: [Option<Guard<'_>>; GUARDED_PARTS] = [const { None }; GUARDED_PARTS];
         let mut staged_only = true;

@@ -57,7 +57,9 @@ impl Spare {
 
     /// Takes one back.
     pub(super) fn give(&self, mut transmit: Transmit) {
-        transmit.clear();
+        if !transmit.is_empty() {
+            transmit.clear();
+        }
         let mut left = Some(transmit);
         mine(|mine| left = mine.replace(left.take()));
         let Some(transmit) = left else { return };
