@@ -14,7 +14,8 @@ use super::id::CmId;
 use super::{attr, device};
 use crate::guard::{self, Errno};
 use crate::refuse::{decline, given, refuse};
-use crate::verbs::qp::{self, Qp};
+use crate::verbs::qp::Qp;
+use crate::verbs::shared;
 
 /// Bears a connection that transports nothing.
 pub(super) struct Carrier {
@@ -37,7 +38,7 @@ impl Carrier {
 /// and to learn of the end.
 fn queue(id: &CmId) -> Option<&Qp> {
     let own = id.qp.get();
-    let qp = if own.is_null() { qp::by_number(id.state().qp_num)? } else { own };
+    let qp = if own.is_null() { shared::by_number(id.state().qp_num)? } else { own };
     // SAFETY: a queue pair of the program's, which it does not destroy meanwhile.
     unsafe { Qp::of(qp) }
 }
@@ -45,7 +46,7 @@ fn queue(id: &CmId) -> Option<&Qp> {
 /// Calls `f` with the queue pair of the connection, unless the program has destroyed it.
 pub(super) fn if_alive(id: &CmId, f: impl FnOnce(&Qp)) {
     let number = id.state().qp_num;
-    qp::with_number(number, f);
+    shared::with_number(number, f);
 }
 
 /// Has the program see the state of the connection's queue pair.

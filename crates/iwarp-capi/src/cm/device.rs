@@ -12,7 +12,8 @@ use super::id::CmId;
 use crate::abi::{ibv_context, ibv_pd};
 use crate::guard::{self, Errno};
 use crate::verbs::list::{self, Listing};
-use crate::verbs::{Context, pd, shared_context};
+use crate::verbs::shared::shared_context;
+use crate::verbs::{Context, pd};
 
 /// Number of the device's only port.
 pub(super) const PORT: u8 = 1;

@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Opening the device.
+//! Contexts: the device as a program has it open.
 
 use std::ffi::c_int;
 use std::mem::{offset_of, size_of};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use iwarp::{Device, Log, Options};
 use iwarp_os::{Heritable, PerProcess};
 
-use super::ah::Handles;
 use super::book::Book;
+use super::counts::Counts;
+use super::handles::Handles;
 use super::imports::Imports;
-use super::object::Counts;
-use super::{advise, cq_ex, dm, list, mr, mw, pd, poll, post, qp, query, srq};
-use crate::abi::{Op, Plain, ibv_context, ibv_context_ops, ibv_device, verbs_context_head};
+use crate::abi::{Plain, ibv_context, ibv_context_ops, ibv_device, verbs_context_head};
 use crate::guard::{self, Errno};
 use crate::refuse::refuse;
 
@@ -41,6 +40,12 @@ pub struct Context {
     _cmd_fd: OwnedFd,
 }
 
+/// The functions that inline functions of the header call, the older and the newer ones.
+pub(super) struct Functions {
+    pub(super) ops: ibv_context_ops,
+    pub(super) head: verbs_context_head,
+}
+
 /// As the header wants it: the newer part lies before what the program has a pointer to.
 #[repr(C)]
 struct Whole {
@@ -59,31 +64,50 @@ impl Held {
     pub(crate) fn get(&self) -> &Context {
         &self.whole.context
     }
+
+    /// Hands out the pointer that the program gets: to the part that it knows, which holds all of
+    /// it.
+    pub(super) fn hand_out(self) -> *mut Context {
+        let whole = Arc::into_raw(self.whole);
+        // SAFETY: just made; the pointer keeps the right to all of it.
+        unsafe { (&raw const (*whole).context).cast_mut() }
+    }
+
+    /// Takes back the pointer that the program got.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` where it was taken back before.
+    ///
+    /// # Safety
+    ///
+    /// [`Self::hand_out`] made the pointer, and the context is there.
+    pub(super) unsafe fn take_back(context: *mut ibv_context) -> Result<Self, Errno> {
+        // SAFETY: the caller's promise.
+        if unsafe { Context::of(context) }.closed.swap(true, Ordering::Relaxed) {
+            return Err(refuse!(EINVAL, "the context is closed already"));
+        }
+        let whole = context.wrapping_byte_sub(offset_of!(Whole, context)).cast::<Whole>();
+        // SAFETY: the caller's promise; the pointer is given up once.
+        Ok(Self { whole: unsafe { Arc::from_raw(whole) } })
+    }
 }
 
 const _: () = assert!(offset_of!(Whole, context) == size_of::<verbs_context_head>());
 
 impl Context {
-    fn open(device: *mut ibv_device) -> Result<Arc<Whole>, Errno> {
-        let own = engine()?.named_sibling(list::place(device))?;
-        let (imports, token) = Imports::new(list::place(device))?;
-        let cmd_fd = match token {
-            Some(token) => token,
-            None => own.async_fd().try_clone_to_owned()?,
-        };
-        Ok(Self::with(device, own, imports, cmd_fd))
-    }
-
-    fn with(
+    /// A context of the device at `device`, for a program that calls `functions`.
+    pub(super) fn make(
         device: *mut ibv_device,
         own: Device,
         imports: Arc<Imports>,
         cmd_fd: OwnedFd,
-    ) -> Arc<Whole> {
+        functions: Functions,
+    ) -> Held {
         let place = imports.place();
         let abi = ibv_context {
             device,
-            ops: ops(),
+            ops: functions.ops,
             cmd_fd: cmd_fd.as_raw_fd(),
             async_fd: own.async_fd().as_raw_fd(),
             num_comp_vectors: c_int::try_from(own.attributes().num_comp_vectors).unwrap_or(1),
@@ -91,7 +115,7 @@ impl Context {
             abi_compat: std::ptr::without_provenance_mut(usize::MAX),
             ..ibv_context::zeroed()
         };
-        Arc::new_cyclic(|whole| {
+        let whole = Arc::new_cyclic(|whole| {
             let context = Self {
                 abi,
                 device: Heritable::new(own),
@@ -103,8 +127,9 @@ impl Context {
                 counts: Arc::new(Counts::new(place)),
                 _cmd_fd: cmd_fd,
             };
-            Whole { head: head(), context }
-        })
+            Whole { head: functions.head, context }
+        });
+        Held { whole }
     }
 
     /// For an object that points to it.
@@ -191,148 +216,4 @@ pub(crate) fn tell_of_heir(object: &str) {
              same pointer from now on"
         ),
     );
-}
-
-/// The contexts that connection manager ids have: one of each device that was wanted so far. A
-/// forked child has its parent's as well: the ids with which it goes on have them.
-static SHARED: PerProcess<Mutex<Vec<Shared>>> = PerProcess::new();
-
-fn shared() -> MutexGuard<'static, Vec<Shared>> {
-    SHARED.get_or_copy().lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[derive(Clone)]
-struct Shared {
-    place: usize,
-    context: *mut Context,
-    /// It stays even if a program closes it, which it must not.
-    _held: Held,
-}
-
-// SAFETY: a context may be used by all threads.
-unsafe impl Send for Shared {}
-
-/// The context that connection manager ids have which are on the device at `place` of the list. It
-/// is never closed.
-///
-/// # Errors
-///
-/// As for `ibv_open_device`.
-pub fn shared_context(place: usize) -> Result<*mut ibv_context, Errno> {
-    let mut all = shared();
-    if let Some(shared) = all.iter().find(|shared| shared.place == place) {
-        return Ok(shared.context.cast());
-    }
-    let device = list::devices()?.get(place);
-    let device = device.ok_or_else(|| refuse!(EINVAL, "there is no device {place}"))?;
-    let whole = Context::open(device.as_abi())?;
-    let _held = whole.context.hold()?;
-    let context = hand_out(whole);
-    all.push(Shared { place, context, _held });
-    Ok(context.cast())
-}
-
-/// Returns the first finding of `find` in these contexts.
-pub(super) fn in_shared<R>(mut find: impl FnMut(&Context) -> Option<R>) -> Option<R> {
-    let mut place = 0;
-    loop {
-        let all = shared();
-        let context = all.get(place)?.context;
-        drop(all);
-        // SAFETY: it is never closed.
-        let found = find(unsafe { &*context });
-        if found.is_some() {
-            return found;
-        }
-        place += 1;
-    }
-}
-
-/// `ibv_open_device`
-pub extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
-    guard::prepare();
-    guard::object(|| Ok(hand_out(Context::open(device)?).cast()))
-}
-
-/// `ibv_import_device`: another context with the objects of one, by a duplicate of its `cmd_fd`,
-/// which it owns from then on. Contexts of other processes cannot be had: their objects are there
-/// and nowhere else.
-pub extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
-    guard::prepare();
-    guard::object(|| {
-        if cmd_fd < 0 {
-            return Err(refuse!(EBADF, "cmd_fd is {cmd_fd}"));
-        }
-        // SAFETY: the program passes a descriptor that stays open during the call; one that is not
-        // open makes a system call fail.
-        let imports = Imports::of(unsafe { BorrowedFd::borrow_raw(cmd_fd) })?;
-        let device = list::devices()?.get(imports.place());
-        let device = device.ok_or_else(|| refuse!(EINVAL, "its device is not there"))?.as_abi();
-        let own = engine()?.named_sibling(imports.place())?;
-        // SAFETY: the program gives it away where this succeeds, and nothing fails from here on.
-        let cmd_fd = unsafe { OwnedFd::from_raw_fd(cmd_fd) };
-        Ok(hand_out(Context::with(device, own, imports, cmd_fd)).cast())
-    })
-}
-
-/// Hands out the pointer that the program gets: to the part that it knows, which holds all of it.
-fn hand_out(whole: Arc<Whole>) -> *mut Context {
-    let whole = Arc::into_raw(whole);
-    // SAFETY: just made; the pointer keeps the right to all of it.
-    unsafe { (&raw const (*whole).context).cast_mut() }
-}
-
-/// `ibv_close_device`. Imports that are left point to the context: they work on, and the last to be
-/// destroyed frees it. The program is not told of them, here or with rdma-core.
-pub extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
-    guard::minus_one(|| {
-        // SAFETY: the program has it from `ibv_open_device`.
-        if unsafe { Context::of(context) }.closed.swap(true, Ordering::Relaxed) {
-            return Err(refuse!(EINVAL, "the context is closed already"));
-        }
-        let whole = context.wrapping_byte_sub(offset_of!(Whole, context)).cast::<Whole>();
-        // SAFETY: `hand_out` made the pointer, which is given up once.
-        drop(unsafe { Arc::from_raw(whole) });
-        Ok(0)
-    })
-}
-
-/// The functions that inline functions of the header call.
-fn ops() -> ibv_context_ops {
-    ibv_context_ops {
-        alloc_mw: mw::alloc_mw as Op,
-        bind_mw: mw::bind_mw as Op,
-        dealloc_mw: mw::dealloc_mw as Op,
-        poll_cq: poll::poll_cq as Op,
-        req_notify_cq: poll::req_notify_cq as Op,
-        post_srq_recv: post::post_srq_recv as Op,
-        post_send: post::post_send as Op,
-        post_recv: post::post_recv as Op,
-        _compat_query_port: query::ibv_query_port as Op,
-        ..ibv_context_ops::zeroed()
-    }
-}
-
-/// The functions that newer inline functions call; one that is null is not supported.
-fn head() -> verbs_context_head {
-    verbs_context_head {
-        reg_mr_ex: mr::ibv_reg_mr_ex as Op,
-        query_port: query::query_port as Op,
-        advise_mr: advise::advise_mr as Op,
-        reg_dm_mr: dm::reg_dm_mr as Op,
-        alloc_dm: dm::alloc_dm as Op,
-        free_dm: dm::free_dm as Op,
-        alloc_parent_domain: pd::alloc_parent_domain as Op,
-        alloc_td: pd::alloc_td as Op,
-        dealloc_td: pd::dealloc_td as Op,
-        modify_cq: cq_ex::modify_cq as Op,
-        query_rt_values: query::query_rt_values as Op,
-        create_cq_ex: cq_ex::create_cq_ex as Op,
-        query_device_ex: query::query_device_ex as Op,
-        create_qp_ex: qp::create_qp_ex as Op,
-        get_srq_num: std::ptr::null(),
-        create_srq_ex: srq::create_srq_ex as Op,
-        sz: size_of::<verbs_context_head>() + size_of::<ibv_context>(),
-        ..verbs_context_head::zeroed()
-    }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use iwarp::Buffer;
 
 use super::context::Held;
-use super::imports::Importable;
+use super::imports::{Importable, Memory};
 use super::mr::{self, Backing, Mr};
 use super::pd::Pd;
 use super::{Context, Life};
@@ -26,14 +26,6 @@ const WORD: usize = 4;
 /// The highest alignment that a program may ask for, as its logarithm: what begins on a page is
 /// aligned to it.
 const MAX_ALIGNMENT: u32 = 12;
-
-/// The memory itself, which a context and those imported from it may share.
-#[derive(Debug)]
-pub(crate) struct Memory {
-    buffer: Arc<Buffer>,
-    /// Held by regions.
-    life: Life,
-}
 
 /// A piece of device memory.
 #[repr(C)]

@@ -153,8 +153,8 @@ mod tests {
     use std::os::fd::{AsRawFd, FromRawFd};
 
     use super::*;
-    use crate::verbs::context::{ibv_close_device, ibv_open_device};
     use crate::verbs::mr::ibv_dereg_mr;
+    use crate::verbs::open::{ibv_close_device, ibv_open_device};
     use crate::verbs::pd::{ibv_alloc_pd, ibv_dealloc_pd};
     use crate::verbs::{Context, list};
 

@@ -9,11 +9,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use iwarp::ProtectionDomain;
+use iwarp::{Buffer, ProtectionDomain};
 use iwarp_os::token::{self, TokenId};
 use iwarp_os::{PerProcess, ProcessOwned};
 
-use super::dm::Memory;
+use super::Life;
 use crate::guard::Errno;
 use crate::refuse::{decline, refuse};
 
@@ -22,6 +22,14 @@ use crate::refuse::{decline, refuse};
 pub(crate) enum Importable {
     Domain(ProtectionDomain),
     Memory(Weak<Memory>),
+}
+
+/// Device memory, which a context and those imported from it may share.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    pub(super) buffer: Arc<Buffer>,
+    /// Held by regions.
+    pub(super) life: Life,
 }
 
 /// The objects of a context, and of those that were imported from it.

@@ -167,11 +167,6 @@ pub extern "C" fn ibv_get_device_name(device: &ibv_device) -> *const c_char {
     device.name.as_ptr()
 }
 
-/// `ibv_get_device_guid`: in network order.
-pub extern "C" fn ibv_get_device_guid(device: &ibv_device) -> u64 {
-    guard::value(0, || u64::from_ne_bytes(super::query::guid(place(device))))
-}
-
 /// `ibv_get_device_index`
 pub extern "C" fn ibv_get_device_index(device: &ibv_device) -> c_int {
     guard::value(0, || c_int::try_from(place(device)).unwrap_or(0))

@@ -3,14 +3,15 @@
 //! The functions of `infiniband/verbs.h`.
 //!
 //! ```text
-//!   list, context, sysfs, query      devices and what they are
-//!   object, listed                   what all objects of a context have
+//!   list, open, sysfs, query         devices and what they are
+//!   context, shared                  open devices, and those that ids of the connection manager have
+//!   object, counts, listed           what all objects of a context have
 //!   imports                          what imported contexts share
 //!   pd, mr, mw, advise               registered memory
 //!   dm, dmabuf                       memory that is not the program's
 //!   channel, cq, cq_ex, poll         completions
 //!   srq, qp, modify                  queues
-//!   datagram, ah, multicast          what only queue pairs over datagrams have
+//!   datagram, ah, handles, multicast what only queue pairs over datagrams have
 //!   post, wr                         work requests, as lists and one by one
 //!   event, book                      asynchronous events, and acknowledging events
 //!   fork, names, rate                odds and ends
@@ -21,7 +22,8 @@ mod advise;
 pub mod ah;
 mod book;
 pub mod channel;
-pub mod context;
+mod context;
+mod counts;
 pub mod cq;
 mod cq_ex;
 mod datagram;
@@ -29,6 +31,7 @@ pub mod dm;
 pub mod dmabuf;
 pub mod event;
 pub mod fork;
+mod handles;
 pub mod historical;
 mod imports;
 pub mod list;
@@ -39,6 +42,7 @@ pub mod multicast;
 mod mw;
 pub mod names;
 mod object;
+pub mod open;
 mod packed;
 pub mod pd;
 mod poll;
@@ -46,11 +50,12 @@ mod post;
 pub mod qp;
 pub mod query;
 pub mod rate;
+pub(crate) mod shared;
 pub mod srq;
 pub mod sysfs;
 pub mod unsupported;
 mod wr;
 
+pub use context::Context;
 pub(crate) use context::tell_of_heir;
-pub use context::{Context, shared_context};
 pub(crate) use listed::{Life, Listed};

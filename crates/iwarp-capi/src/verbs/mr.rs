@@ -10,9 +10,10 @@ use iwarp::{Access, MemoryRegion, Stag};
 use iwarp_os::roster;
 
 use super::Life;
+use super::counts::Kind;
 use super::dmabuf::{self, Mapping};
 use super::listed::Use;
-use super::object::{Kind, Object};
+use super::object::Object;
 use super::pd::Pd;
 use crate::abi::flags::*;
 use crate::abi::{ibv_mr, ibv_mr_init_attr};

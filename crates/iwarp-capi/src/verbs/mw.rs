@@ -9,7 +9,8 @@ use iwarp::verbs::WindowType;
 use iwarp::{MemoryWindow, Stag};
 
 use super::Life;
-use super::object::{Kind, Object};
+use super::counts::Kind;
+use super::object::Object;
 use super::pd::Pd;
 use super::post;
 use super::qp::Qp;

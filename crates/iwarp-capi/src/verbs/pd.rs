@@ -9,9 +9,10 @@ use iwarp::{Log, Personality, ProtectionDomain};
 use iwarp_os::{Heritable, roster};
 
 use super::context::{Held, tell_of_heir};
+use super::counts::Kind;
 use super::imports::Importable;
 use super::listed::Use;
-use super::object::{Kind, Object};
+use super::object::Object;
 use super::{Context, Life};
 use crate::abi::{ibv_parent_domain_init_attr, ibv_pd, ibv_td, ibv_td_init_attr};
 use crate::guard::{self, Errno};

@@ -16,10 +16,10 @@ use iwarp::{
 use iwarp_os::ProcessOwned;
 
 use super::book::Key;
-use super::context::in_shared;
+use super::counts::Kind;
 use super::cq::Cq;
 use super::datagram::kind;
-use super::object::{Kind, Object};
+use super::object::Object;
 use super::pd::Pd;
 use super::srq::Srq;
 use super::wr::{self, Builder};
@@ -385,25 +385,6 @@ fn create_ex(
     let qp = create(pd, &mut base, send_ops, managed)?;
     init.cap = base.cap;
     Ok(qp)
-}
-
-/// The queue pair with this number, if it was made with a context that connection manager ids
-/// have and can be connected.
-pub fn by_number(number: u32) -> Option<*mut ibv_qp> {
-    with_number(number, |qp| (qp.init.qp_type == IBV_QPT_RC).then(|| qp.as_abi()))?
-}
-
-/// Calls `f` with the queue pair of this number, which is not destroyed meanwhile.
-pub(crate) fn with_number<R>(number: u32, f: impl FnOnce(&Qp) -> R) -> Option<R> {
-    let mut f = Some(f);
-    in_shared(|context| {
-        let found = context.book.with(Key::Qp(number), |address| {
-            // SAFETY: destroying a queue pair strikes it off first, and waits for that.
-            let qp = unsafe { &*std::ptr::with_exposed_provenance::<Qp>(address) };
-            f.take().map(|f| f(qp))
-        });
-        found.flatten()
-    })
 }
 
 /// `ibv_qp_to_qp_ex`: null for one that was not made for it.

@@ -9,12 +9,12 @@ use iwarp::verbs::Gid;
 
 use super::Context;
 use super::context::engine;
-use super::list::write_str;
-use super::{ah, dm};
+use super::list::{self, write_str};
+use super::{dm, handles};
 use crate::abi::flags::*;
 use crate::abi::{
-    Plain, ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_gid, ibv_gid_entry, ibv_odp_caps,
-    ibv_port_attr, ibv_values_ex,
+    Plain, ibv_context, ibv_device, ibv_device_attr, ibv_device_attr_ex, ibv_gid, ibv_gid_entry,
+    ibv_odp_caps, ibv_port_attr, ibv_values_ex,
 };
 use crate::guard::{self, Errno};
 use crate::refuse::{decline, refuse};
@@ -37,6 +37,11 @@ pub(crate) fn guid(place: usize) -> [u8; 8] {
     first.map_or([0; 8], |guid| guid.wrapping_add(place as u64).to_be_bytes())
 }
 
+/// `ibv_get_device_guid`: in network order.
+pub extern "C" fn ibv_get_device_guid(device: &ibv_device) -> u64 {
+    guard::value(0, || u64::from_ne_bytes(guid(list::place(device))))
+}
+
 /// Limits are signed in C.
 fn int(limit: u32) -> c_int {
     c_int::try_from(limit).unwrap_or(c_int::MAX)
@@ -44,7 +49,7 @@ fn int(limit: u32) -> c_int {
 
 fn attributes(context: &Context) -> ibv_device_attr {
     let limits = context.device().attributes();
-    debug_assert_eq!(limits.max_ah, ah::MAX, "what is promised is what is kept");
+    debug_assert_eq!(limits.max_ah, handles::MAX, "what is promised is what is kept");
     let mut attr = ibv_device_attr {
         node_guid: context.device().node_guid().to_be_bytes(),
         sys_image_guid: context.device().system_image_guid().to_be_bytes(),

@@ -9,7 +9,8 @@ use iwarp::{AsyncEvent, PostError, SharedReceiveQueue};
 use iwarp_os::roster;
 
 use super::book::Key;
-use super::object::{Kind, Object};
+use super::counts::Kind;
+use super::object::Object;
 use super::pd::Pd;
 use super::{Context, Life};
 use crate::abi::flags::*;
