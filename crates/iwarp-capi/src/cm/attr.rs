@@ -15,7 +15,7 @@ use crate::abi::flags::*;
 use crate::abi::{ibv_ah_attr, ibv_gid, ibv_global_route, ibv_qp_attr};
 use crate::guard::{self, Errno};
 use crate::refuse::{given, refuse};
-use crate::verbs::modify;
+use crate::verbs::{attributes, modify};
 
 /// `IBV_ACCESS_REMOTE_WRITE`
 const REMOTE_WRITE: c_uint = 1 << 1;
@@ -73,7 +73,7 @@ pub(super) fn show(id: &CmId, terms: &Terms) {
     connect::if_alive(id, |qp| {
         let Ok(mut shown) = qp.attr() else { return };
         for (attr, mask) in terms {
-            modify::store(&mut shown, attr, *mask);
+            attributes::store(&mut shown, attr, *mask);
         }
         drop(shown);
         qp.show();

@@ -23,7 +23,7 @@ use crate::abi::{
 use crate::guard::{self, Errno};
 use crate::refuse::{decline, given, refuse};
 use crate::verbs::qp::Qp;
-use crate::verbs::{Context, channel, cq, modify, qp, srq};
+use crate::verbs::{Context, channel, cq, create_cq, create_qp, modify, qp, srq};
 
 /// `rdma_create_qp`: completion queues and channels that the program does not give are made too.
 pub extern "C" fn rdma_create_qp(
@@ -117,7 +117,7 @@ fn create_qp_ex(id: &CmId, attr: &mut ibv_qp_init_attr_ex) -> Result<(), Errno> 
     if attr.srq.is_null() {
         attr.srq = id.srq.get();
     }
-    let made = qp::create_managed(context, attr).inspect_err(|_| destroy_cqs(id))?;
+    let made = create_qp::create_managed(context, attr).inspect_err(|_| destroy_cqs(id))?;
     // SAFETY: just made.
     let made = unsafe { &*made };
     if id.has_datagrams() {
@@ -253,7 +253,7 @@ fn create_cqs(id: &CmId, send: u32, recv: u32) -> Result<(), Errno> {
         if !its_channel.get().is_null() {
             let size = c_int::try_from(size).unwrap_or(c_int::MAX);
             let (its, channel) = (id.as_abi().cast(), its_channel.get().cast());
-            its_cq.set(cq::ibv_create_cq(context, size, its, channel, 0).cast());
+            its_cq.set(create_cq::ibv_create_cq(context, size, its, channel, 0).cast());
         }
         if its_cq.get().is_null() {
             let error = last_error();

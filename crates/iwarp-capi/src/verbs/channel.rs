@@ -13,7 +13,6 @@ use iwarp_os::cancel::wait_cancellable;
 
 use super::book::{Book, Key};
 use super::context::{Held, tell_of_heir};
-use super::cq::Cq;
 use super::{Context, Life};
 use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq};
 use crate::guard::{self, Errno, set_errno};
@@ -63,6 +62,12 @@ impl Channel {
     /// Enters a completion queue under the number that it has in a forked child.
     pub(crate) fn enter_again(&self, number: u64, cq: usize) {
         self.book.enter(Key::Cq(number), cq);
+    }
+
+    /// The program has acknowledged events of a queue. With the last one the queue and the channel
+    /// may go.
+    pub(super) fn acknowledge(&self, number: u64, events: u32) {
+        Arc::clone(&self.book).acknowledge(Key::Cq(number), events);
     }
 
     /// Prepares for the end of a queue: waits for its acknowledgements, and drops events not taken.
@@ -182,16 +187,4 @@ pub extern "C-unwind" fn ibv_get_cq_event(
         }
         waited = true;
     }
-}
-
-/// `ibv_ack_cq_events`
-pub extern "C" fn ibv_ack_cq_events(cq: &Cq, events: u32) {
-    guard::value((), || {
-        cq.abi.base.comp_events_completed.fetch_add(events, Relaxed);
-        if let Some(channel) = cq.channel() {
-            // With the last acknowledgement the queue and the channel may go.
-            let (book, number) = (Arc::clone(&channel.book), cq.queue().number());
-            book.acknowledge(Key::Cq(number), events);
-        }
-    });
 }

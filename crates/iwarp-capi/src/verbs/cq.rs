@@ -3,8 +3,8 @@
 //! Completion queues.
 
 use std::cell::UnsafeCell;
-use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use std::ffi::c_int;
+use std::sync::atomic::Ordering::Relaxed;
 
 use iwarp::{AsyncEvent, CompletionQueue, WorkCompletion};
 use iwarp_os::{Heritable, roster};
@@ -12,37 +12,26 @@ use iwarp_os::{Heritable, roster};
 use super::book::Key;
 use super::channel::Channel;
 use super::context::{Held, tell_of_heir};
-use super::counts::Kind;
 use super::object::Object;
-use super::qp::Qp;
-use super::{Context, Life, cq_ex};
-use crate::abi::flags::IBV_WC_STANDARD_FLAGS;
-use crate::abi::{Plain, ibv_cq, ibv_cq_ex};
+use super::{Context, Life};
+use crate::abi::flags::IBV_CQ_ATTR_MODERATE;
+use crate::abi::{ibv_cq, ibv_cq_ex, ibv_modify_cq_attr};
 use crate::guard::{self, Errno};
-use crate::refuse::refuse;
+use crate::refuse::{decline, refuse};
 
 /// A completion queue.
 #[repr(C)]
 pub struct Cq {
     pub(crate) abi: ibv_cq_ex,
-    object: Object,
+    pub(super) object: Object,
     /// A forked child has its own in its place.
-    queue: Heritable<CompletionQueue>,
+    pub(super) queue: Heritable<CompletionQueue>,
     /// The completion that is looked at with the functions of `ibv_cq_ex`.
-    pub(crate) current: UnsafeCell<Option<WorkCompletion>>,
+    pub(super) current: UnsafeCell<Option<WorkCompletion>>,
     /// Held by queue pairs.
     pub(crate) life: Life,
-    _context: Held,
-    _channel: Option<Life>,
-}
-
-/// The parameters with which one is made.
-pub(crate) struct Wanted {
-    pub(crate) cqe: u32,
-    pub(crate) cq_context: *mut c_void,
-    pub(crate) channel: *mut Channel,
-    pub(crate) comp_vector: u32,
-    pub(crate) wc_flags: u64,
+    pub(super) _context: Held,
+    pub(super) _channel: Option<Life>,
 }
 
 impl Cq {
@@ -103,21 +92,9 @@ impl Cq {
     }
 
     /// Has other processes see how much room it has.
-    fn show(&self) {
+    pub(super) fn show(&self) {
         let cqe = || self.abi.base.cqe.load(Relaxed).unsigned_abs();
         self.object.show(0, || roster::Object::Completions { cqe: cqe() });
-    }
-
-    /// Has other processes see the state of a queue pair, which the library may have changed: a
-    /// request of it has failed.
-    #[cold]
-    pub(super) fn show_failed(&self, number: u32) {
-        if self.object.shown_number() != 0 {
-            self.context().book.with(Key::Qp(number), |address| {
-                // SAFETY: destroying a queue pair strikes it off first, and waits for that.
-                unsafe { &*std::ptr::with_exposed_provenance::<Qp>(address) }.show();
-            });
-        }
     }
 
     /// The channel it raises events on.
@@ -127,86 +104,9 @@ impl Cq {
     }
 }
 
-pub(crate) fn create(context: &Context, wanted: &Wanted) -> Result<*mut Cq, Errno> {
-    let vectors = comp_vectors(context);
-    if wanted.cqe == 0 {
-        return Err(wrong_cqe(0));
-    }
-    if wanted.comp_vector >= vectors {
-        let vector = wanted.comp_vector;
-        return Err(refuse!(EINVAL, "comp_vector is {vector}, of {vectors} (num_comp_vectors)"));
-    }
-    // SAFETY: the program passes a channel of its own, or null.
-    let channel = unsafe { wanted.channel.as_ref() };
-    if channel.is_some_and(|channel| channel.context() != context.as_abi()) {
-        return Err(refuse!(EINVAL, "the completion channel is of another context"));
-    }
-    context.book.prepare()?;
-    if let Some(channel) = channel {
-        channel.prepare()?;
-    }
-    let (held, object) = (context.hold()?, Object::new(context, Kind::Cq)?);
-    let depth = wanted.cqe as usize;
-    let queue = context.device().create_cq(depth, channel.map(Channel::channel))?;
-    let number = queue.number();
-    let mut abi = ibv_cq_ex::zeroed();
-    abi.base.context = context.as_abi();
-    abi.base.channel = wanted.channel.cast();
-    abi.base.cq_context = wanted.cq_context;
-    abi.base.handle = object.handle();
-    abi.base.cqe =
-        AtomicI32::new(c_int::try_from(wanted.cqe).map_err(|_| wrong_cqe(wanted.cqe.into()))?);
-    cq_ex::fill(&mut abi, wanted.wc_flags);
-    let cq = Box::into_raw(Box::new(Cq {
-        abi,
-        life: object.life(),
-        object,
-        queue: Heritable::new(queue),
-        current: UnsafeCell::new(None),
-        _context: held,
-        _channel: channel.map(|channel| channel.life.clone()),
-    }));
-    // SAFETY: just made.
-    unsafe { &*cq }.show();
-    context.book.enter(Key::Cq(number), cq.expose_provenance());
-    if let Some(channel) = channel {
-        channel.enter(number, cq.expose_provenance());
-    }
-    Ok(cq)
-}
-
 #[cold]
-fn wrong_cqe(cqe: i64) -> Errno {
+pub(super) fn wrong_cqe(cqe: i64) -> Errno {
     refuse!(EINVAL, "cqe is {cqe}; a completion queue has at least 1 entry")
-}
-
-/// `num_comp_vectors` as the program sees it.
-fn comp_vectors(context: &Context) -> u32 {
-    // SAFETY: the context is open, and the field never changes.
-    unsafe { (*context.as_abi()).num_comp_vectors }.cast_unsigned()
-}
-
-/// `ibv_create_cq`
-pub extern "C" fn ibv_create_cq(
-    context: &Context,
-    cqe: c_int,
-    cq_context: *mut c_void,
-    channel: *mut Channel,
-    comp_vector: c_int,
-) -> *mut Cq {
-    guard::object(|| {
-        create(
-            context,
-            &Wanted {
-                cqe: u32::try_from(cqe).map_err(|_| wrong_cqe(cqe.into()))?,
-                cq_context,
-                channel,
-                comp_vector: u32::try_from(comp_vector)
-                    .map_err(|_| refuse!(EINVAL, "comp_vector is {comp_vector}"))?,
-                wc_flags: IBV_WC_STANDARD_FLAGS,
-            },
-        )
-    })
 }
 
 /// `ibv_resize_cq`
@@ -253,6 +153,26 @@ pub extern "C" fn ibv_destroy_cq(cq: *mut Cq) -> c_int {
         }
         // SAFETY: made by `Box::into_raw`, and destroyed once.
         drop(unsafe { Box::from_raw(cq) });
+        Ok(())
+    })
+}
+
+/// `ibv_ack_cq_events`
+pub extern "C" fn ibv_ack_cq_events(cq: &Cq, events: u32) {
+    guard::value((), || {
+        cq.abi.base.comp_events_completed.fetch_add(events, Relaxed);
+        if let Some(channel) = cq.channel() {
+            channel.acknowledge(cq.queue().number(), events);
+        }
+    });
+}
+
+/// `ibv_modify_cq`: moderation has nothing to moderate.
+pub(crate) extern "C" fn modify_cq(_: &Cq, attr: &ibv_modify_cq_attr) -> c_int {
+    guard::errno(|| {
+        if attr.attr_mask & !IBV_CQ_ATTR_MODERATE != 0 {
+            return Err(decline!(EOPNOTSUPP, "only IBV_CQ_ATTR_MODERATE can be set"));
+        }
         Ok(())
     })
 }

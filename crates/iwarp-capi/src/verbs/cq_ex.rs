@@ -6,62 +6,12 @@ use std::ffi::{c_int, c_uint};
 
 use iwarp::{WcStatus, WorkCompletion};
 
-use super::Context;
-use super::cq::{self, Cq, Wanted};
-use super::pd::Pd;
+use super::cq::Cq;
 use super::poll;
-use crate::abi::flags::*;
-use crate::abi::{Op, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_modify_cq_attr, ibv_wc};
+use super::qp::show_failed;
+use crate::abi::{Op, ibv_cq_ex, ibv_wc};
 use crate::guard::{self, Errno};
-use crate::refuse::{decline, refuse};
-
-/// `ibv_create_cq_ex`
-pub(crate) extern "C" fn create_cq_ex(context: &Context, init: &ibv_cq_init_attr_ex) -> *mut Cq {
-    const FLAGS: u32 = IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
-
-    guard::object(|| {
-        let mask = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
-        let flags = if init.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS != 0 { init.flags } else { 0 };
-        if init.comp_mask & !mask != 0
-            || flags & !FLAGS != 0
-            || init.wc_flags & !IBV_WC_STANDARD_FLAGS != 0
-        {
-            return Err(decline!(
-                EOPNOTSUPP,
-                "comp_mask {:#x}, flags {flags:#x}, wc_flags {:#x}: one of them has unsupported bits",
-                init.comp_mask,
-                init.wc_flags
-            ));
-        }
-        if init.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD != 0 {
-            // SAFETY: the program passes a domain of its own.
-            let domain = unsafe { Pd::of(init.parent_domain) };
-            domain
-                .filter(|domain| domain.context().is(context))
-                .ok_or_else(|| refuse!(EINVAL, "parent_domain is NULL, or of another context"))?;
-        }
-        cq::create(
-            context,
-            &Wanted {
-                cqe: init.cqe,
-                cq_context: init.cq_context,
-                channel: init.channel.cast(),
-                comp_vector: init.comp_vector,
-                wc_flags: init.wc_flags,
-            },
-        )
-    })
-}
-
-/// `ibv_modify_cq`: moderation has nothing to moderate.
-pub(crate) extern "C" fn modify_cq(_: &Cq, attr: &ibv_modify_cq_attr) -> c_int {
-    guard::errno(|| {
-        if attr.attr_mask & !IBV_CQ_ATTR_MODERATE != 0 {
-            return Err(decline!(EOPNOTSUPP, "only IBV_CQ_ATTR_MODERATE can be set"));
-        }
-        Ok(())
-    })
-}
+use crate::refuse::refuse;
 
 /// The functions with which a program looks at a completion: those it asked for.
 pub(crate) fn fill(abi: &mut ibv_cq_ex, wc_flags: u64) {
@@ -91,7 +41,7 @@ impl Cq {
         self.abi.wr_id.set(completion.wr_id);
         self.abi.status.set(completion.status as c_uint);
         if completion.status != WcStatus::Success {
-            self.show_failed(completion.qp.0);
+            show_failed(self, completion.qp.0);
         }
         // SAFETY: the program looks at one completion at a time, between start and end.
         unsafe { *self.current.get() = Some(completion) };

@@ -7,7 +7,7 @@ use std::ffi::c_uint;
 use iwarp::{Access, DatagramAttributes, QpState, QpType};
 
 use super::ah;
-use super::modify::{check_mask, check_values, lacks, name, names, no_step, state, store};
+use super::attributes::{check_mask, check_values, lacks, name, names, no_step, state, store};
 use super::qp::Qp;
 use super::query::path_octets;
 use crate::abi::flags::*;
@@ -21,16 +21,6 @@ const PSN_BITS: u32 = 0x00ff_ffff;
 /// Bytes of a path MTU by its number in the header.
 const fn octets_of(path_mtu: c_uint) -> u32 {
     128 << path_mtu
-}
-
-/// The type of a queue pair, by its number in the header; `None` if it is not supported.
-pub(super) const fn kind(qp_type: c_uint) -> Option<QpType> {
-    match qp_type {
-        IBV_QPT_RC => Some(QpType::Rc),
-        IBV_QPT_UC => Some(QpType::Uc),
-        IBV_QPT_UD => Some(QpType::Ud),
-        _ => None,
-    }
 }
 
 /// The attributes that a step requires, and its optional ones; `None` if there is no such step. As
@@ -91,7 +81,7 @@ pub(super) fn modify(qp: &Qp, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno
             name(to)
         ));
     }
-    check_values(qp, attr, mask)?;
+    check_values(qp.context(), attr, mask)?;
     tell(qp, attr, mask, (from, to) == (QpState::Init, QpState::Rtr))?;
     if from != to {
         qp.queue_pair.modify(to)?;

@@ -12,6 +12,7 @@ use std::mem::MaybeUninit;
 
 use iwarp::Access;
 
+use super::mapping::Mapping;
 use super::mr::{self, Backing, Mr};
 use super::pd::Pd;
 use crate::guard::{self, Errno};
@@ -19,39 +20,6 @@ use crate::refuse::{decline, refuse};
 
 /// The number of the file system that DMA-BUFs are on (`DMA_BUF_MAGIC`).
 const FILE_SYSTEM: u32 = 0x444d_4142;
-
-/// A file that is mapped, until this is dropped.
-#[derive(Debug)]
-pub(crate) struct Mapping {
-    start: *mut u8,
-    length: usize,
-}
-
-// SAFETY: memory belongs to no thread.
-unsafe impl Send for Mapping {}
-
-impl Mapping {
-    /// Maps the pages of `length` bytes at `offset`.
-    fn new(fd: c_int, offset: u64, length: usize, write: bool) -> io::Result<Self> {
-        let offset = i64::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let rights = if write { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
-        // SAFETY: a new mapping where the system likes it.
-        let start = unsafe {
-            libc::mmap(std::ptr::null_mut(), length, rights, libc::MAP_SHARED, fd, offset)
-        };
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(Self { start: start.cast(), length })
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `new`; the region of it, which came before, is no more.
-        unsafe { libc::munmap(self.start.cast(), self.length) };
-    }
-}
 
 /// The bytes of a DMA-BUF.
 ///

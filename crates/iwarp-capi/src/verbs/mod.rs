@@ -3,29 +3,35 @@
 //! The functions of `infiniband/verbs.h`.
 //!
 //! ```text
-//!   list, open, sysfs, query         devices and what they are
-//!   context, shared                  open devices, and those that ids of the connection manager have
-//!   object, counts, listed           what all objects of a context have
-//!   imports                          what imported contexts share
-//!   pd, mr, mw, advise               registered memory
-//!   dm, dmabuf                       memory that is not the program's
-//!   channel, cq, cq_ex, poll         completions
-//!   srq, qp, modify                  queues
-//!   datagram, ah, handles, multicast what only queue pairs over datagrams have
-//!   post, wr                         work requests, as lists and one by one
-//!   event, book                      asynchronous events, and acknowledging events
-//!   fork, names, rate                odds and ends
-//!   historical, unsupported          what is only there to fail well
+//!   list, open, sysfs, query               devices and what they are
+//!   context, shared                        open devices, and those of the connection manager's ids
+//!   object, counts, listed                 what all objects of a context have
+//!   imports                                what imported contexts share
+//!   pd, mr, register, mw, advise           registered memory
+//!   dm, dmabuf, mapping                    memory that is not the program's
+//!   channel, cq, create_cq, cq_ex, poll    completions
+//!   srq, qp, create_qp, qp_type            queues
+//!   modify, attributes                     states of queue pairs
+//!   datagram, ah, handles, multicast       what only queue pairs over datagrams have
+//!   post, wr, builder, bind                work requests, as lists and one by one
+//!   event, book                            asynchronous events, and acknowledging events
+//!   fork, names, rate                      odds and ends
+//!   historical, unsupported                what is only there to fail well
 //! ```
 
 mod advise;
 pub mod ah;
+pub(crate) mod attributes;
+mod bind;
 mod book;
+mod builder;
 pub mod channel;
 mod context;
 mod counts;
 pub mod cq;
 mod cq_ex;
+pub mod create_cq;
+pub mod create_qp;
 mod datagram;
 pub mod dm;
 pub mod dmabuf;
@@ -36,6 +42,7 @@ pub mod historical;
 mod imports;
 pub mod list;
 mod listed;
+mod mapping;
 pub mod modify;
 pub mod mr;
 pub mod multicast;
@@ -48,8 +55,10 @@ pub mod pd;
 mod poll;
 mod post;
 pub mod qp;
+mod qp_type;
 pub mod query;
 pub mod rate;
+pub mod register;
 pub(crate) mod shared;
 pub mod srq;
 pub mod sysfs;

@@ -6,17 +6,15 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_uint};
 
 use iwarp::verbs::WindowType;
-use iwarp::{MemoryWindow, Stag};
+use iwarp::{Access, Bind, MemoryWindow, SendOp, Stag};
 
-use super::Life;
 use super::counts::Kind;
 use super::object::Object;
 use super::pd::Pd;
-use super::post;
-use super::qp::Qp;
+use super::{Life, mr};
 use crate::abi::flags::{IBV_MW_TYPE_1, IBV_MW_TYPE_2};
-use crate::abi::{ibv_mw, ibv_mw_bind};
-use crate::guard;
+use crate::abi::{ibv_mw, ibv_mw_bind_info};
+use crate::guard::{self, Errno};
 use crate::refuse::refuse;
 
 /// A memory window.
@@ -42,6 +40,27 @@ impl Mw {
         const CHOSEN: u32 = 0xff;
 
         Stag(self.present().0 & !CHOSEN | asked & CHOSEN)
+    }
+
+    /// The key that the next bind gives one of type 1, which gets a new one each time.
+    pub(super) fn next_key(&self) -> Result<Stag, Errno> {
+        Ok(self.window.next_stag()?)
+    }
+
+    /// The operation that binds it, under the key `new_stag`.
+    pub(super) fn bind_op(&self, new_stag: Stag, info: &ibv_mw_bind_info) -> Result<SendOp, Errno> {
+        // SAFETY: the program passes a region of its own, or null where it binds to nothing.
+        let region = unsafe { info.mr.as_ref() };
+        // Programs name local rights too, which a window has no use for.
+        let access = mr::access(info.mw_access_flags)? - Access::LOCAL_WRITE;
+        Ok(SendOp::Bind(Bind {
+            window: self.present(),
+            new_stag,
+            region: Stag(region.map_or(0, |region| region.lkey)),
+            addr: info.addr,
+            length: info.length,
+            access,
+        }))
     }
 
     /// A bind under this key was posted.
@@ -76,14 +95,6 @@ pub(crate) extern "C" fn alloc_mw(pd: &Pd, kind: c_uint) -> *mut Mw {
             present: Cell::new(stag),
             _pd: pd.life.clone(),
         })))
-    })
-}
-
-/// `ibv_bind_mw`: for windows of type 1, which get a new key each time.
-pub(crate) extern "C" fn bind_mw(qp: &Qp, mw: &Mw, bind: &ibv_mw_bind) -> c_int {
-    guard::errno(|| {
-        let new_stag = mw.window.next_stag()?;
-        post::bind(qp, mw, bind.wr_id, bind.send_flags, new_stag, &bind.bind_info)
     })
 }
 

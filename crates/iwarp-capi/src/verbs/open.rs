@@ -7,7 +7,10 @@ use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 
 use super::context::{Functions, Held, engine};
 use super::imports::Imports;
-use super::{Context, advise, cq_ex, dm, list, mr, mw, pd, poll, post, qp, query, srq};
+use super::{
+    Context, advise, bind, cq, create_cq, create_qp, dm, list, mw, pd, poll, post, query, register,
+    srq,
+};
 use crate::abi::{Op, Plain, ibv_context, ibv_context_ops, ibv_device, verbs_context_head};
 use crate::guard::{self, Errno};
 use crate::refuse::refuse;
@@ -72,7 +75,7 @@ fn functions() -> Functions {
 fn ops() -> ibv_context_ops {
     ibv_context_ops {
         alloc_mw: mw::alloc_mw as Op,
-        bind_mw: mw::bind_mw as Op,
+        bind_mw: bind::bind_mw as Op,
         dealloc_mw: mw::dealloc_mw as Op,
         poll_cq: poll::poll_cq as Op,
         req_notify_cq: poll::req_notify_cq as Op,
@@ -87,7 +90,7 @@ fn ops() -> ibv_context_ops {
 /// The functions that newer inline functions call; one that is null is not supported.
 fn head() -> verbs_context_head {
     verbs_context_head {
-        reg_mr_ex: mr::ibv_reg_mr_ex as Op,
+        reg_mr_ex: register::ibv_reg_mr_ex as Op,
         query_port: query::query_port as Op,
         advise_mr: advise::advise_mr as Op,
         reg_dm_mr: dm::reg_dm_mr as Op,
@@ -96,11 +99,11 @@ fn head() -> verbs_context_head {
         alloc_parent_domain: pd::alloc_parent_domain as Op,
         alloc_td: pd::alloc_td as Op,
         dealloc_td: pd::dealloc_td as Op,
-        modify_cq: cq_ex::modify_cq as Op,
+        modify_cq: cq::modify_cq as Op,
         query_rt_values: query::query_rt_values as Op,
-        create_cq_ex: cq_ex::create_cq_ex as Op,
+        create_cq_ex: create_cq::create_cq_ex as Op,
         query_device_ex: query::query_device_ex as Op,
-        create_qp_ex: qp::create_qp_ex as Op,
+        create_qp_ex: create_qp::create_qp_ex as Op,
         get_srq_num: std::ptr::null(),
         create_srq_ex: srq::create_srq_ex as Op,
         sz: size_of::<verbs_context_head>() + size_of::<ibv_context>(),

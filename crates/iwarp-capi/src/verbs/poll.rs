@@ -7,6 +7,7 @@ use std::ffi::{c_int, c_uint};
 use iwarp::{SourceQp, WcOp, WcStatus, WorkCompletion};
 
 use super::cq::Cq;
+use super::qp::show_failed;
 use crate::abi::flags::*;
 use crate::abi::ibv_wc;
 use crate::guard;
@@ -28,7 +29,7 @@ pub(crate) extern "C" fn poll_cq(cq: &Cq, num_entries: c_int, wc: *mut ibv_wc) -
             }
         });
         if let Some(qp) = failed {
-            cq.show_failed(qp.0);
+            show_failed(cq, qp.0);
         }
         Ok(taken)
     });

@@ -6,17 +6,17 @@ use std::ffi::{c_int, c_uint};
 use std::mem::MaybeUninit;
 
 use iwarp::{
-    Access, AtomicOp, Bind, Destination, Payload, PostError, QpType, RecvRequest, SendOp,
-    SendRequest, Sge, Stag, TaggedOffset,
+    AtomicOp, Destination, Payload, PostError, QpType, RecvRequest, SendOp, SendRequest, Sge, Stag,
+    TaggedOffset,
 };
 
+use super::attributes;
 use super::mw::Mw;
 use super::packed::{Elements, seen};
 use super::qp::Qp;
 use super::srq::Srq;
-use super::{modify, mr};
 use crate::abi::flags::*;
-use crate::abi::{ibv_mw_bind_info, ibv_recv_wr, ibv_send_wr};
+use crate::abi::{ibv_recv_wr, ibv_send_wr};
 use crate::guard::{self, Errno, set_errno};
 use crate::refuse::{decline, refuse};
 
@@ -100,7 +100,7 @@ fn op(wr: &ibv_send_wr) -> Result<SendOp, Errno> {
             // SAFETY: the program passes a window of its own.
             let mw = unsafe { wr.bind_mw.mw.cast::<Mw>().as_ref() };
             let mw = mw.ok_or_else(|| refuse!(EINVAL, "IBV_WR_BIND_MW without a memory window"))?;
-            bind_op(mw, mw.key(wr.bind_mw.rkey), &wr.bind_mw.bind_info)?
+            mw.bind_op(mw.key(wr.bind_mw.rkey), &wr.bind_mw.bind_info)?
         }
         other => return Err(refuse!(EOPNOTSUPP, "the operation {other} is not supported")),
     })
@@ -123,21 +123,6 @@ pub(crate) fn fetch_add(rkey: u32, remote_addr: u64, add: u64) -> SendOp {
     }
 }
 
-pub(crate) fn bind_op(mw: &Mw, new_stag: Stag, info: &ibv_mw_bind_info) -> Result<SendOp, Errno> {
-    // SAFETY: the program passes a region of its own, or null where it binds to nothing.
-    let region = unsafe { info.mr.as_ref() };
-    // Programs name local rights too, which a window has no use for.
-    let access = mr::access(info.mw_access_flags)? - Access::LOCAL_WRITE;
-    Ok(SendOp::Bind(Bind {
-        window: mw.present(),
-        new_stag,
-        region: Stag(region.map_or(0, |region| region.lkey)),
-        addr: info.addr,
-        length: info.length,
-        access,
-    }))
-}
-
 /// Notes that a bind was posted.
 ///
 /// # Safety
@@ -150,24 +135,6 @@ unsafe fn note_bind(wr: &ibv_send_wr) {
             mw.bound_as(mw.key(wr.bind_mw.rkey));
         }
     }
-}
-
-/// `ibv_bind_mw`
-pub(crate) fn bind(
-    qp: &Qp,
-    mw: &Mw,
-    wr_id: u64,
-    flags: c_uint,
-    new_stag: Stag,
-    info: &ibv_mw_bind_info,
-) -> Result<(), Errno> {
-    let flags = Flags(flags);
-    let mut request = SendRequest::new(wr_id, bind_op(mw, new_stag, info)?, Payload::NONE);
-    request.signaled = qp.signal_all || flags.has(IBV_SEND_SIGNALED);
-    request.fence = flags.has(IBV_SEND_FENCE);
-    qp.queue_pair.post_send(&request).map_err(|error| refused(qp, error, &request))?;
-    mw.bound_as(new_stag);
-    Ok(())
 }
 
 /// A request of the program's as the library takes it. `None` when `copies` has no room left.
@@ -455,7 +422,7 @@ fn operation(op: &SendOp) -> &'static str {
 
 #[cold]
 fn wrong_state(qp: &Qp, needed: &str) -> Errno {
-    let state = modify::name(qp.state());
+    let state = attributes::name(qp.state());
     refuse!(EINVAL, "queue pair {} is in {state}; {needed}", qp.number())
 }
 

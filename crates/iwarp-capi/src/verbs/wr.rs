@@ -3,17 +3,11 @@
 //! Work requests that a program builds one by one (`struct ibv_qp_ex`): begin, one call for each
 //! operation and its bytes, complete.
 
-use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_uint, c_void};
-use std::ops::Range;
-use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use iwarp::{
-    Destination, Payload, PostError, QpType, SendOp, SendRequest, Sge, Stag, TaggedOffset,
-};
-use iwarp_os::ProcessOwned;
+use iwarp::{Payload, PostError, QpType, SendOp, SendRequest, Sge, Stag, TaggedOffset};
 
+use super::builder::{List, Octets, Pending};
 use super::mw::Mw;
 use super::packed;
 use super::post::{self, Flags};
@@ -49,96 +43,6 @@ const RELIABLE: u64 = IBV_QP_EX_WITH_RDMA_WRITE
     | IBV_QP_EX_WITH_LOCAL_INV
     | IBV_QP_EX_WITH_BIND_MW
     | IBV_QP_EX_WITH_SEND_WITH_INV;
-
-/// Requests between their beginning and their completion, in the process that made the queue pair.
-/// A forked child, whose parent may have been between the two, assembles nothing.
-#[derive(Debug)]
-pub(crate) struct Builder {
-    place: ProcessOwned<Place>,
-    /// Some thread of the process is between `wr_start` and `wr_complete`.
-    taken: AtomicBool,
-    /// The place's list meanwhile; null otherwise.
-    open: AtomicPtr<List>,
-}
-
-/// The list in which requests are put together. Storage is kept for the next time.
-#[derive(Debug, Default)]
-struct Place(UnsafeCell<List>);
-
-#[derive(Debug, Default)]
-struct List {
-    requests: Vec<Pending>,
-    /// Destinations, one per request on a UD queue pair; otherwise empty.
-    destinations: Vec<Option<Destination>>,
-    sges: Vec<Sge>,
-    inline: Vec<u8>,
-    /// The error of one of them.
-    error: Option<Errno>,
-}
-
-#[derive(Debug)]
-struct Pending {
-    wr_id: u64,
-    op: SendOp,
-    octets: Octets,
-    signaled: bool,
-    fence: bool,
-    /// The window to be bound, and the key it will have.
-    window: Option<(*const Mw, Stag)>,
-}
-
-#[derive(Debug)]
-enum Octets {
-    Sges(Range<usize>),
-    Inline(Range<usize>),
-}
-
-impl Default for Builder {
-    fn default() -> Self {
-        let (place, open) = (ProcessOwned::new(Place::default()), AtomicPtr::new(null_mut()));
-        Self { place, taken: AtomicBool::new(false), open }
-    }
-}
-
-impl Builder {
-    fn start(&self) {
-        let Some(place) = self.place.alive() else {
-            // The parent may have forked after its `wr_start`.
-            return self.open.store(null_mut(), Ordering::Relaxed);
-        };
-        while self.taken.swap(true, Ordering::Acquire) {
-            iwarp_os::clock::yield_now();
-        }
-        self.open.store(place.0.get(), Ordering::Relaxed);
-        let Some(list) = self.list() else { return };
-        list.requests.clear();
-        list.destinations.clear();
-        list.sges.clear();
-        list.inline.clear();
-        list.error = None;
-    }
-
-    fn end(&self) {
-        self.open.store(null_mut(), Ordering::Relaxed);
-        self.taken.store(false, Ordering::Release);
-    }
-
-    /// The list of the thread that has started; `None` where none has, as in a forked child.
-    #[inline]
-    #[expect(clippy::mut_from_ref, reason = "only the thread that has started gets here")]
-    fn list(&self) -> Option<&mut List> {
-        // SAFETY: only called between `start` and `end`, where a thread is alone, and each call
-        // from C ends before the next.
-        unsafe { self.open.load(Ordering::Relaxed).as_mut() }
-    }
-
-    /// Notes that one of the requests cannot be.
-    fn refuse(&self, error: Errno) {
-        if let Some(list) = self.list() {
-            list.error = Some(error);
-        }
-    }
-}
 
 #[cold]
 fn out_of_memory() -> Errno {
@@ -424,7 +328,7 @@ extern "C" fn wr_local_inv(qp: &Qp, invalidate_rkey: u32) {
 
 extern "C" fn wr_bind_mw(qp: &Qp, mw: &Mw, rkey: u32, info: &ibv_mw_bind_info) {
     let key = mw.key(rkey);
-    assemble(|| match post::bind_op(mw, key, info) {
+    assemble(|| match mw.bind_op(key, info) {
         Ok(op) => qp.add(op, Some((mw, key))),
         Err(error) => qp.builder.refuse(error),
     });
