@@ -78,7 +78,7 @@ const CRATES: [Crate; 4] = [
         name: "iwarp-capi",
         layers: &[&["log", "reserve"], &["refuse"], &["guard"], &["abi"], &["verbs"], &["cm"]],
         // Tables of functions are filled above the types of which they are.
-        linear: &["verbs"],
+        linear: &["verbs", "cm"],
         apart: &[],
         neutral: (&[], &[]),
     },

@@ -10,7 +10,7 @@ use iwarp::{AddressVector, DatagramAttributes};
 
 use super::abi::rdma_cm_id;
 use super::id::CmId;
-use super::{addr, connect, device};
+use super::{addr, device, pair};
 use crate::abi::flags::*;
 use crate::abi::{ibv_ah_attr, ibv_gid, ibv_global_route, ibv_qp_attr};
 use crate::guard::{self, Errno};
@@ -21,8 +21,6 @@ use crate::verbs::{attributes, modify};
 const REMOTE_WRITE: c_uint = 1 << 1;
 /// `IBV_ACCESS_REMOTE_READ`
 const REMOTE_READ: c_uint = 1 << 2;
-/// `IBV_MTU_1024`: the largest that fits into an Ethernet frame.
-pub(super) const PATH_MTU: c_uint = 3;
 
 /// `rdma_init_qp_attr`: the arguments of `ibv_modify_qp` on the way to `attr.qp_state`. The number
 /// of the peer's queue pair is 0, which none has: the connection comes from the id.
@@ -70,7 +68,7 @@ pub(super) fn terms(id: &CmId, depths: (u8, u8)) -> Terms {
 
 /// Has `ibv_query_qp` show them.
 pub(super) fn show(id: &CmId, terms: &Terms) {
-    connect::if_alive(id, |qp| {
+    pair::if_alive(id, |qp| {
         let Ok(mut shown) = qp.attr() else { return };
         for (attr, mask) in terms {
             attributes::store(&mut shown, attr, *mask);
@@ -106,7 +104,7 @@ fn values(id: &CmId, attr: &mut ibv_qp_attr, depths: (u8, u8)) -> Result<u32, Er
         }
         IBV_QPS_RTR => {
             attr.ah_attr = path(id);
-            attr.path_mtu = PATH_MTU;
+            attr.path_mtu = device::PATH_MTU;
             attr.max_dest_rd_atomic = served;
             modify::OF_RTR
         }
@@ -162,7 +160,7 @@ pub(super) fn handle_attr(id: &CmId, way: &AddressVector) -> ibv_ah_attr {
     let grh = ibv_global_route {
         dgid: ibv_gid { raw: Gid::raw_of(way.destination) },
         flow_label: way.flow_label,
-        sgid_index: device::gid_index(id, &Gid::raw_of(way.source)).unwrap_or(0),
+        sgid_index: id.gid_index(&Gid::raw_of(way.source)).unwrap_or(0),
         hop_limit: if way.hop_limit == 0 { HOP_LIMIT } else { way.hop_limit },
         traffic_class: way.traffic_class,
     };
@@ -179,7 +177,7 @@ fn path(id: &CmId) -> ibv_ah_attr {
     let grh = ibv_global_route {
         dgid: id.id.peer_addr().map(gid).unwrap_or_default(),
         flow_label: 0,
-        sgid_index: local.and_then(|gid| device::gid_index(id, &gid)).unwrap_or(0),
+        sgid_index: local.and_then(|gid| id.gid_index(&gid)).unwrap_or(0),
         hop_limit: HOP_LIMIT,
         traffic_class: 0,
     };

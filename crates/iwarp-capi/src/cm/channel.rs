@@ -4,19 +4,15 @@
 
 use std::cell::Cell;
 use std::convert::Infallible;
-use std::ffi::{c_char, c_int, c_uint};
-use std::os::fd::{AsFd, AsRawFd, RawFd};
-use std::ptr::null_mut;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use iwarp::cm::EventChannel;
-use iwarp_os::cancel::wait_cancellable;
 use iwarp_os::{Heritable, PerProcess};
 
-use super::abi::*;
-use super::id::{CmId, Shared};
-use super::{device, event};
+use super::abi::{rdma_cm_id, rdma_event_channel};
+use super::device;
 use crate::guard::{self, Errno};
 use crate::refuse::{decline, refuse};
 use crate::verbs::tell_of_heir;
@@ -38,8 +34,14 @@ pub struct CmChannel {
 }
 
 /// An id that listens, which is not destroyed.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Listener(*mut rdma_cm_id);
+#[derive(Clone, Copy)]
+struct Listener {
+    id: *mut rdma_cm_id,
+    take_over: TakeOver,
+}
+
+/// Has a forked child go on with an id.
+type TakeOver = fn(*mut rdma_cm_id);
 
 // SAFETY: an id may be used by all threads.
 unsafe impl Send for Listener {}
@@ -104,9 +106,8 @@ impl CmChannel {
         })?;
         // Their requests come in only once they are the child's.
         let listeners = lock(self.listeners()).clone();
-        for Listener(id) in listeners {
-            // SAFETY: not destroyed, as it stands in the list.
-            let _ = unsafe { CmId::of(id) };
+        for Listener { id, take_over } in listeners {
+            take_over(id);
         }
         Ok(taken)
     }
@@ -122,17 +123,22 @@ impl CmChannel {
         }
     }
 
-    /// Notes that an id listens that reports here.
+    /// Notes that an id listens that reports here, and the call by which a forked child takes it
+    /// over.
     ///
     /// # Safety
     ///
     /// The pointer is null or was a channel at some time.
-    pub(super) unsafe fn enter(channel: *mut rdma_event_channel, id: *mut rdma_cm_id) {
+    pub(super) unsafe fn enter(
+        channel: *mut rdma_event_channel,
+        id: *mut rdma_cm_id,
+        take_over: TakeOver,
+    ) {
         // SAFETY: the caller's promise.
         if let Some(this) = unsafe { channel.cast::<Self>().as_ref() } {
             let mut listeners = lock(this.listeners());
-            if !listeners.contains(&Listener(id)) {
-                listeners.push(Listener(id));
+            if listeners.iter().all(|listener| listener.id != id) {
+                listeners.push(Listener { id, take_over });
             }
         }
     }
@@ -148,11 +154,11 @@ impl CmChannel {
         if let Some(this) = unsafe { channel.cast::<Self>().as_ref() }
             && let Some(listeners) = this.listeners.get()
         {
-            lock(listeners).retain(|listener| *listener != Listener(id));
+            lock(listeners).retain(|listener| listener.id != id);
         }
     }
 
-    /// The library's side of a channel, and its serial number.
+    /// The library's side of a channel.
     ///
     /// # Errors
     ///
@@ -166,10 +172,18 @@ impl CmChannel {
         Ok(unsafe { Self::with_serial(channel) }?.0)
     }
 
+    /// Likewise, with the serial number of the channel.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::of`].
+    ///
     /// # Safety
     ///
     /// As [`Self::of`].
-    unsafe fn with_serial(channel: *mut rdma_event_channel) -> Result<(EventChannel, u64), Errno> {
+    pub(super) unsafe fn with_serial(
+        channel: *mut rdma_event_channel,
+    ) -> Result<(EventChannel, u64), Errno> {
         // SAFETY: the caller's promise; `abi` is the first field, and the memory stays.
         let this = unsafe { channel.cast::<Self>().as_ref() };
         let this = this.ok_or_else(|| refuse!(EINVAL, "the event channel is NULL"))?;
@@ -186,7 +200,7 @@ impl CmChannel {
     /// # Safety
     ///
     /// As [`Self::of`].
-    unsafe fn went_meanwhile(channel: *mut rdma_event_channel) -> bool {
+    pub(super) unsafe fn went_meanwhile(channel: *mut rdma_event_channel) -> bool {
         // SAFETY: as in `with_serial`.
         let this = unsafe { channel.cast::<Self>().as_ref() };
         this.is_some_and(|this| {
@@ -232,16 +246,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An event as the program has it.
-#[repr(C)]
-pub(super) struct CmEvent {
-    pub(super) abi: rdma_cm_event,
-    /// The id, whose destruction waits for the acknowledgement.
-    pub(super) owner: Arc<Shared>,
-    /// The bytes to which `abi.param` points.
-    pub(super) private_data: Box<[u8]>,
-}
-
 /// `rdma_create_event_channel`
 pub extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
     guard::prepare();
@@ -255,183 +259,4 @@ pub extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
         // SAFETY: the program's channel, which it does not use any more.
         guard::value((), || unsafe { CmChannel::destroy(channel) });
     }
-}
-
-/// `rdma_get_cm_event`: waits unless the program has made the channel's descriptor non-blocking.
-pub extern "C-unwind" fn rdma_get_cm_event(
-    channel: *mut rdma_event_channel,
-    event: *mut *mut rdma_cm_event,
-) -> c_int {
-    if event.is_null() {
-        return guard::minus_one(|| Err(refuse!(EINVAL, "event is NULL")));
-    }
-    let taken = wait(channel);
-    if taken.is_null() {
-        return -1;
-    }
-    // SAFETY: the program's place for a pointer.
-    unsafe { event.write(taken) };
-    0
-}
-
-/// The next event of a channel; null, with `errno` set, when there is none to be had. A
-/// cancellation point: nothing here waits for its `Drop`.
-pub(super) fn wait(channel: *mut rdma_event_channel) -> *mut rdma_cm_event {
-    let mut serial = None;
-    loop {
-        let fd = match guard::call(|| next(channel, &mut serial)) {
-            Ok(Next::Event(event)) => return event,
-            Ok(Next::Wait(fd)) => fd,
-            Err(error) => {
-                guard::set_errno(error.number());
-                return null_mut();
-            }
-        };
-        if let Err(error) = wait_cancellable(fd, None) {
-            guard::set_errno(Errno::from(error).number());
-            return null_mut();
-        }
-    }
-}
-
-enum Next {
-    Event(*mut rdma_cm_event),
-    /// No event, and the descriptor to wait on.
-    Wait(RawFd),
-}
-
-/// No descriptor: `poll` never reports it.
-const NEVER: RawFd = -1;
-
-fn next(channel: *mut rdma_event_channel, serial: &mut Option<u64>) -> Result<Next, Errno> {
-    // SAFETY: the program's channel, which may be gone meanwhile.
-    let found = unsafe { CmChannel::with_serial(channel) };
-    let gone = channel;
-    let channel = match (found, *serial) {
-        (Ok((channel, number)), None) => {
-            *serial = Some(number);
-            channel
-        }
-        (Ok((channel, number)), Some(before)) if before == number => channel,
-        // SAFETY: as above.
-        (Err(error), None) if !unsafe { CmChannel::went_meanwhile(gone) } => return Err(error),
-        // Destroyed during the wait: a thread that sits in the kernel's stays there.
-        _ => return Ok(Next::Wait(NEVER)),
-    };
-    while let Some(event) = channel.try_next() {
-        if let Some(event) = event::convert(event) {
-            return Ok(Next::Event(event));
-        }
-    }
-    let fd = channel.as_fd().as_raw_fd();
-    // SAFETY: asks about a descriptor.
-    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
-    if flags < 0 {
-        return Err(std::io::Error::last_os_error().into());
-    }
-    if flags & libc::O_NONBLOCK != 0 {
-        return Err(Errno::plain(libc::EAGAIN));
-    }
-    Ok(Next::Wait(fd))
-}
-
-/// The second half of a step of a synchronous id: waits for its event and says how it went. A
-/// cancellation point: nothing here waits for its `Drop`.
-pub(super) fn complete(id: *mut rdma_cm_id) -> c_int {
-    let event = match wait_for_step(id) {
-        Step::Event(event) => event,
-        Step::Asynchronous => return 0,
-        Step::Failed => return -1,
-    };
-    // SAFETY: the program's id, and an event that was just made.
-    let (event_place, event_kind, status) =
-        unsafe { (&(*id).event, (*event).event, (*event).status) };
-    event_place.set(event);
-    if status == 0 {
-        return 0;
-    }
-    let refused = event_kind == RDMA_CM_EVENT_REJECTED;
-    guard::set_errno(if refused { libc::ECONNREFUSED } else { status.abs() });
-    -1
-}
-
-/// The outcome of [`wait_for_step`].
-pub(super) enum Step {
-    Event(*mut rdma_cm_event),
-    /// The program takes the events of this id from its channel.
-    Asynchronous,
-    /// `errno` says why.
-    Failed,
-}
-
-/// Acknowledges the event of a synchronous id's last step, and waits for the next. A cancellation
-/// point: nothing here waits for its `Drop`.
-pub(super) fn wait_for_step(id: *mut rdma_cm_id) -> Step {
-    let channel = guard::call(|| {
-        // SAFETY: the program's id.
-        let id = unsafe { CmId::of(id)? };
-        if !id.state().sync {
-            return Ok(null_mut());
-        }
-        release_event(id);
-        Ok(id.channel.get())
-    });
-    let event = match channel {
-        Ok(channel) if channel.is_null() => return Step::Asynchronous,
-        Ok(channel) => wait(channel),
-        Err(error) => {
-            guard::set_errno(error.number());
-            null_mut()
-        }
-    };
-    if event.is_null() { Step::Failed } else { Step::Event(event) }
-}
-
-/// Acknowledges the event of a synchronous id's last step.
-pub(super) fn release_event(id: &CmId) {
-    let event = id.event.replace(null_mut());
-    if !event.is_null() {
-        rdma_ack_cm_event(event);
-    }
-}
-
-/// `rdma_ack_cm_event`: frees it.
-pub extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
-    guard::minus_one(|| {
-        if event.is_null() {
-            return Err(refuse!(EINVAL, "event is NULL"));
-        }
-        // SAFETY: made by `event::convert`; the program is done with it.
-        let event = unsafe { Box::from_raw(event.cast::<CmEvent>()) };
-        event.owner.acknowledge();
-        Ok(0)
-    })
-}
-
-/// `rdma_event_str`
-pub extern "C" fn rdma_event_str(event: c_uint) -> *const c_char {
-    let name = match event {
-        RDMA_CM_EVENT_ADDR_RESOLVED => c"RDMA_CM_EVENT_ADDR_RESOLVED",
-        RDMA_CM_EVENT_ADDR_ERROR => c"RDMA_CM_EVENT_ADDR_ERROR",
-        RDMA_CM_EVENT_ROUTE_RESOLVED => c"RDMA_CM_EVENT_ROUTE_RESOLVED",
-        RDMA_CM_EVENT_ROUTE_ERROR => c"RDMA_CM_EVENT_ROUTE_ERROR",
-        RDMA_CM_EVENT_CONNECT_REQUEST => c"RDMA_CM_EVENT_CONNECT_REQUEST",
-        RDMA_CM_EVENT_CONNECT_RESPONSE => c"RDMA_CM_EVENT_CONNECT_RESPONSE",
-        RDMA_CM_EVENT_CONNECT_ERROR => c"RDMA_CM_EVENT_CONNECT_ERROR",
-        RDMA_CM_EVENT_UNREACHABLE => c"RDMA_CM_EVENT_UNREACHABLE",
-        RDMA_CM_EVENT_REJECTED => c"RDMA_CM_EVENT_REJECTED",
-        RDMA_CM_EVENT_ESTABLISHED => c"RDMA_CM_EVENT_ESTABLISHED",
-        RDMA_CM_EVENT_DISCONNECTED => c"RDMA_CM_EVENT_DISCONNECTED",
-        RDMA_CM_EVENT_DEVICE_REMOVAL => c"RDMA_CM_EVENT_DEVICE_REMOVAL",
-        RDMA_CM_EVENT_MULTICAST_JOIN => c"RDMA_CM_EVENT_MULTICAST_JOIN",
-        RDMA_CM_EVENT_MULTICAST_ERROR => c"RDMA_CM_EVENT_MULTICAST_ERROR",
-        RDMA_CM_EVENT_ADDR_CHANGE => c"RDMA_CM_EVENT_ADDR_CHANGE",
-        RDMA_CM_EVENT_TIMEWAIT_EXIT => c"RDMA_CM_EVENT_TIMEWAIT_EXIT",
-        RDMA_CM_EVENT_ADDRINFO_RESOLVED => c"RDMA_CM_EVENT_ADDRINFO_RESOLVED",
-        RDMA_CM_EVENT_ADDRINFO_ERROR => c"RDMA_CM_EVENT_ADDRINFO_ERROR",
-        RDMA_CM_EVENT_USER => c"RDMA_CM_EVENT_USER",
-        RDMA_CM_EVENT_INTERNAL => c"RDMA_CM_EVENT_INTERNAL",
-        _ => c"UNKNOWN EVENT",
-    };
-    name.as_ptr()
 }

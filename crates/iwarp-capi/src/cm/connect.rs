@@ -5,75 +5,16 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use iwarp::cm::{ConnectParams, ConnectionState, UDP_QKEY};
-use iwarp::{CompletionQueue, QueuePair, QueuePairAttributes};
 
 use super::abi::{RDMA_MAX_DEPTH, rdma_cm_id, rdma_conn_param};
-use super::channel::complete;
-use super::event::depth;
+use super::event::{MOST_RETRIES, depth};
 use super::id::CmId;
+use super::pair::{refresh_state, with_queue_pair};
+use super::wait::complete;
 use super::{attr, device};
 use crate::guard::{self, Errno};
 use crate::refuse::{decline, given, refuse};
 use crate::verbs::qp::Qp;
-use crate::verbs::shared;
-
-/// Bears a connection that transports nothing.
-pub(super) struct Carrier {
-    queue_pair: QueuePair,
-    _cq: CompletionQueue,
-}
-
-impl Carrier {
-    fn new() -> Result<Self, Errno> {
-        let device = device::device()?;
-        let cq = device.create_cq(1, None)?;
-        let attributes = QueuePairAttributes::new(&cq, &cq).max_send_wr(1).max_recv_wr(1);
-        let queue_pair = device.alloc_pd().create_qp(&attributes)?;
-        Ok(Self { queue_pair, _cq: cq })
-    }
-}
-
-/// The queue pair for the connection of `id`: its own, or that of which the program gave the
-/// number. `None` if that is not of this device: the program only wants to exchange private data
-/// and to learn of the end.
-fn queue(id: &CmId) -> Option<&Qp> {
-    let own = id.qp.get();
-    let qp = if own.is_null() { shared::by_number(id.state().qp_num)? } else { own };
-    // SAFETY: a queue pair of the program's, which it does not destroy meanwhile.
-    unsafe { Qp::of(qp) }
-}
-
-/// Calls `f` with the queue pair of the connection, unless the program has destroyed it.
-pub(super) fn if_alive(id: &CmId, f: impl FnOnce(&Qp)) {
-    let number = id.state().qp_num;
-    shared::with_number(number, f);
-}
-
-/// Has the program see the state of the connection's queue pair.
-pub(super) fn refresh_state(id: &CmId) {
-    if_alive(id, Qp::refresh_state);
-}
-
-/// Calls `f` with the queue pair of the connection.
-fn with_queue_pair(
-    id: &CmId,
-    f: impl FnOnce(&QueuePair) -> Result<(), Errno>,
-) -> Result<(), Errno> {
-    if let Some(qp) = queue(id) {
-        qp.set_managed();
-        id.state().qp_num = qp.number();
-        let timeout = id.state().ack_timeout;
-        if let Some(timeout) = timeout {
-            qp.set_timeout(timeout);
-        }
-        return f(qp.queue_pair());
-    }
-    let carrier = Carrier::new()?;
-    f(&carrier.queue_pair)?;
-    let before = id.state().carrier.replace(carrier);
-    drop(before);
-    Ok(())
-}
 
 /// Refuses parameters that the device cannot have (`rdma_connect(3)`).
 fn check(id: &CmId, param: Option<&rdma_conn_param>) -> Result<(), Errno> {
@@ -114,9 +55,6 @@ impl CmId {
         octets
     }
 }
-
-/// The largest `retry_count`, and an `rnr_retry_count` that sets no limit: librdmacm's defaults.
-pub(super) const MOST_RETRIES: u8 = 7;
 
 /// A count of retries. Programs that clear the structure and set nothing say 0 without knowing:
 /// their receives and answers come in time on cards, and here, where a thread may wait for a CPU,

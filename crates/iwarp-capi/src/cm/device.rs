@@ -2,13 +2,12 @@
 
 //! The device as ids use it.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_uint};
 use std::sync::{Mutex, PoisonError};
 
 use iwarp::{Device, Personality};
 use iwarp_os::PerProcess;
 
-use super::id::CmId;
 use crate::abi::{ibv_context, ibv_pd};
 use crate::guard::{self, Errno};
 use crate::verbs::list::{self, Listing};
@@ -17,11 +16,13 @@ use crate::verbs::{Context, pd};
 
 /// Number of the device's only port.
 pub(super) const PORT: u8 = 1;
+/// `IBV_MTU_1024`: the largest that fits into an Ethernet frame.
+pub(super) const PATH_MTU: c_uint = 3;
 /// The default partition, in network order.
 pub(super) const PKEY: u16 = 0xffff;
 
 /// The context of the ids that are on a device.
-fn context(place: usize) -> Result<&'static Context, Errno> {
+pub(super) fn context(place: usize) -> Result<&'static Context, Errno> {
     // SAFETY: a shared context is never closed.
     Ok(unsafe { Context::of(shared_context(place)?) })
 }
@@ -29,16 +30,6 @@ fn context(place: usize) -> Result<&'static Context, Errno> {
 /// The first device; the devices that the user has named are views of it.
 pub(super) fn device() -> Result<&'static Device, Errno> {
     Ok(context(0)?.device())
-}
-
-/// The index of an address of this host in the table of the id's device.
-pub(super) fn gid_index(id: &CmId, gid: &[u8; 16]) -> Option<u8> {
-    let verbs = id.verbs.get();
-    if verbs.is_null() {
-        return None;
-    }
-    // SAFETY: set by `enter`, to a context that is never closed.
-    unsafe { Context::of(verbs) }.gid_index(gid)
 }
 
 /// True if the device looks like InfiniBand, and events come as they do there.
@@ -58,21 +49,8 @@ pub(super) fn depths() -> Result<(u8, u8), Errno> {
     Ok((limit(attributes.max_qp_rd_atom), limit(attributes.max_qp_init_rd_atom)))
 }
 
-/// Puts the id on the device of its address.
-pub(super) fn enter(id: &CmId) -> Result<(), Errno> {
-    let device = device()?;
-    let place = id.id.local_addr().map_or(0, |addr| device.place_of(addr.ip()));
-    let context = context(place)?;
-    id.verbs.set(context.as_abi());
-    id.port_num.set(PORT);
-    if id.pd.get().is_null() {
-        id.pd.set(default_pd(context)?);
-    }
-    Ok(())
-}
-
 /// The context's protection domain for programs that name none; it stays.
-fn default_pd(context: &Context) -> Result<*mut ibv_pd, Errno> {
+pub(super) fn default_pd(context: &Context) -> Result<*mut ibv_pd, Errno> {
     static DEFAULT: PerProcess<Mutex<Vec<Default>>> = PerProcess::new();
 
     #[derive(Clone)]

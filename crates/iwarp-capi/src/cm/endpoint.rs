@@ -9,9 +9,11 @@ use super::abi::{
     RAI_PASSIVE, RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_REJECTED, rdma_addrinfo,
     rdma_cm_event, rdma_cm_id,
 };
-use super::channel::{Step, wait_for_step};
-use super::id::{self, CmId, rdma_bind_addr, rdma_destroy_id};
+use super::address::{rdma_bind_addr, rdma_resolve_addr, rdma_resolve_route};
+use super::create::{create, rdma_destroy_id};
+use super::id::CmId;
 use super::qp::{self, rdma_destroy_qp, rdma_destroy_srq};
+use super::wait::{Step, wait_for_step};
 use crate::abi::{ibv_pd, ibv_qp_init_attr};
 use crate::guard::{self, Errno};
 use crate::refuse::refuse;
@@ -32,7 +34,7 @@ pub extern "C-unwind" fn rdma_create_ep(
         let info = info.filter(|_| !place.is_null());
         let info = info.ok_or_else(|| refuse!(EINVAL, "id or res is NULL"))?;
         let (ps, qp_type) = (info.ai_port_space as u32, info.ai_qp_type as u32);
-        Ok(id::create(null_mut(), null_mut(), ps, qp_type)?.cast::<rdma_cm_id>())
+        Ok(create(null_mut(), null_mut(), ps, qp_type)?.cast::<rdma_cm_id>())
     });
     let (made, info) = match (made, info) {
         (Ok(made), Some(info)) => (made, info),
@@ -89,11 +91,11 @@ fn active(
     pd: *mut ibv_pd,
     attr: *mut ibv_qp_init_attr,
 ) -> c_int {
-    let resolved = id::rdma_resolve_addr(made, info.ai_src_addr, info.ai_dst_addr, RESOLVE_MS);
+    let resolved = rdma_resolve_addr(made, info.ai_src_addr, info.ai_dst_addr, RESOLVE_MS);
     if resolved != 0 {
         return resolved;
     }
-    let resolved = id::rdma_resolve_route(made, RESOLVE_MS);
+    let resolved = rdma_resolve_route(made, RESOLVE_MS);
     if resolved != 0 {
         return resolved;
     }

@@ -11,9 +11,11 @@ use iwarp::QpState;
 use iwarp::cm::{ConnectError, Event, EventKind, Id, StartupError};
 
 use super::abi::*;
-use super::channel::{CmChannel, CmEvent};
-use super::id::{CmId, Resolution, Shared};
-use super::{attr, connect, device, multicast};
+use super::acknowledge::CmEvent;
+use super::channel::CmChannel;
+use super::id::{CmId, Resolution};
+use super::owner::Shared;
+use super::{attr, device, groups, pair};
 use crate::abi::ibv_ah_attr;
 use crate::guard::Errno;
 
@@ -24,6 +26,9 @@ const REJ_CONSUMER_DEFINED: i32 = 28;
 
 /// The argument of an event that says that `rdma_resolve_addrinfo` is done.
 pub(super) const ADDRINFO_RESOLVED: u64 = 1 << 63 | RDMA_CM_EVENT_ADDRINFO_RESOLVED as u64;
+
+/// The largest `retry_count`, and an `rnr_retry_count` that sets no limit: librdmacm's defaults.
+pub(super) const MOST_RETRIES: u8 = 7;
 
 /// The content of an event, beside the id that it happened to.
 struct Told {
@@ -135,7 +140,7 @@ fn request(
                     told.responder_resources = ord.map_or(served, depth);
                     told.initiator_depth = ird.map_or(outstanding, depth);
                     // Programs hand it to rdma_accept. An RNIC has none.
-                    let unsaid = if device::is_infiniband() { connect::MOST_RETRIES } else { 0 };
+                    let unsaid = if device::is_infiniband() { MOST_RETRIES } else { 0 };
                     told.rnr_retry_count = rnr_retry.unwrap_or(unsaid);
                     told.retry_count = retry_count.unwrap_or(unsaid);
                 }
@@ -170,7 +175,7 @@ fn new_id(id: Id, listener: &CmId) -> Result<*mut rdma_cm_id, Errno> {
     // SAFETY: just made.
     let this = unsafe { CmId::of(new)? };
     this.state().sync = sync;
-    device::enter(this)?;
+    this.enter_device()?;
     this.show_addresses();
     if device::is_infiniband() {
         this.show_path();
@@ -182,7 +187,7 @@ fn new_id(id: Id, listener: &CmId) -> Result<*mut rdma_cm_id, Errno> {
 fn tell(this: &CmId, kind: EventKind) -> Option<Told> {
     Some(match kind {
         EventKind::AddressResolved => {
-            match device::enter(this) {
+            match this.enter_device() {
                 Ok(()) => this.show_addresses(),
                 Err(mut error) => {
                     error.say("rdma_resolve_addr");
@@ -200,7 +205,7 @@ fn tell(this: &CmId, kind: EventKind) -> Option<Told> {
         }
         EventKind::Established { private_data, ird, ord, .. } => {
             this.show_addresses();
-            connect::refresh_state(this);
+            pair::refresh_state(this);
             attr::show(this, &attr::terms(this, (depth(ird), depth(ord))));
             let mut told = Told::new(RDMA_CM_EVENT_ESTABLISHED, 0);
             told.private_data = private_data;
@@ -241,7 +246,7 @@ fn tell(this: &CmId, kind: EventKind) -> Option<Told> {
         ) => refused(this, &io::ErrorKind::TimedOut.into()),
         EventKind::ConnectError(_) => failed(this, RDMA_CM_EVENT_CONNECT_ERROR, -libc::EPROTO),
         EventKind::Disconnected(_) => {
-            connect::refresh_state(this);
+            pair::refresh_state(this);
             Told::new(RDMA_CM_EVENT_DISCONNECTED, 0)
         }
         EventKind::TimewaitExit => Told::new(RDMA_CM_EVENT_TIMEWAIT_EXIT, 0),
@@ -256,7 +261,8 @@ fn tell(this: &CmId, kind: EventKind) -> Option<Told> {
             Told::new(RDMA_CM_EVENT_UNREACHABLE, status.into())
         }
         EventKind::MulticastJoined { group, address, qp, qkey, .. } => {
-            let (context, attached) = multicast::joined(this, group)?;
+            let (context, attached) =
+                groups::joined(&mut this.state().groups, this.qp.get(), group)?;
             let (event, status) = match attached {
                 Ok(()) => (RDMA_CM_EVENT_MULTICAST_JOIN, 0),
                 Err(error) => (RDMA_CM_EVENT_MULTICAST_ERROR, -error.number()),
@@ -303,7 +309,7 @@ fn refused(this: &CmId, error: &io::Error) -> Told {
 fn failed(this: &CmId, event: u32, status: i32) -> Told {
     // Requests that were posted meanwhile are flushed when the peer refuses (as librdmacm does).
     if event == RDMA_CM_EVENT_REJECTED {
-        connect::if_alive(this, |qp| {
+        pair::if_alive(this, |qp| {
             // Every state may become that of an error.
             let _ = qp.queue_pair().modify(QpState::Err);
             qp.refresh_state();

@@ -3,18 +3,21 @@
 //! The functions of `rdma/rdma_cma.h`.
 //!
 //! ```text
-//!   abi, addr            structures and addresses of C
-//!   device               the context and the protection domain that ids use by default
-//!   id, listed           ids: making, binding, resolving, destroying; as others see them
-//!   connect              connecting, accepting, refusing, ending
-//!   channel, event       event channels, and what the program is told
-//!   qp, attr             queue pairs of ids, and values for those of the program's own
-//!   endpoint             rdma_create_ep and its kin
-//!   addrinfo             rdma_getaddrinfo
-//!   multicast            joining and leaving groups
-//!   ports                a port number that the program also uses for TCP
-//!   option               options, and what this device does not have
-//!   rsocket              the one function of rsocket.h that works on ordinary descriptors
+//!   abi, addr                   structures and addresses of C
+//!   device                      the context and the protection domain that ids use by default
+//!   id, route, listed           ids, as the library, programs and other processes see them
+//!   carrier, groups, owner      the parts of an id
+//!   create, address             ids: making, binding, resolving, destroying
+//!   connect, pair               connecting, accepting, refusing, ending
+//!   channel, wait               event channels, and waiting for events
+//!   event, acknowledge          what the program is told
+//!   qp, attr                    queue pairs of ids, and values for those of the program's own
+//!   endpoint                    rdma_create_ep and its kin
+//!   addrinfo, resolve_addrinfo  rdma_getaddrinfo
+//!   multicast                   joining and leaving groups
+//!   ports                       a port number that the program also uses for TCP
+//!   option                      options, and what this device does not have
+//!   rsocket                     the one function of rsocket.h that works on ordinary descriptors
 //! ```
 //!
 //! Ids without a channel of the program's are synchronous: each step waits for its event, and
@@ -22,21 +25,31 @@
 //! its `Drop` around it ([`iwarp_os::cancel`]).
 
 pub mod abi;
+pub mod acknowledge;
 mod addr;
+pub mod address;
 pub mod addrinfo;
 pub mod attr;
+mod carrier;
 pub mod channel;
 pub mod connect;
+pub mod create;
 pub mod device;
 pub mod endpoint;
 mod event;
-pub mod id;
+mod groups;
+mod id;
 mod listed;
 pub mod multicast;
 pub mod option;
+mod owner;
+mod pair;
 mod ports;
 pub mod qp;
+pub mod resolve_addrinfo;
+mod route;
 pub mod rsocket;
+pub mod wait;
 
 use crate::refuse::{Errno, refuse};
 

@@ -3,7 +3,6 @@
 //! Multicast groups of ids for datagrams.
 
 use std::ffi::{c_int, c_void};
-use std::net::IpAddr;
 
 use iwarp::verbs::Gid;
 
@@ -12,28 +11,14 @@ use super::abi::{
     RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER, rdma_cm_id, rdma_cm_join_mc_attr_ex,
 };
 use super::addr;
-use super::channel::complete;
+use super::groups::Joined;
 use super::id::CmId;
+use super::wait::complete;
 use crate::abi::ibv_gid;
 use crate::guard::{self, Errno};
 use crate::refuse::{decline, given, refuse};
-use crate::verbs::multicast::{ibv_attach_mcast, ibv_detach_mcast};
+use crate::verbs::multicast::ibv_detach_mcast;
 use crate::verbs::qp::Qp;
-
-/// A group that an id has joined, or is about to.
-#[derive(Debug)]
-pub(super) struct Joined {
-    group: IpAddr,
-    /// The program's context, which events carry.
-    context: *mut c_void,
-    /// The id receives nothing from the group.
-    sends_only: bool,
-    /// The id's queue pair is attached to the group.
-    attached: bool,
-}
-
-// SAFETY: the context is the program's, which all its threads may use; nothing here looks at it.
-unsafe impl Send for Joined {}
 
 /// `rdma_join_multicast`; ends in `RDMA_CM_EVENT_MULTICAST_JOIN` or `..._MULTICAST_ERROR`.
 pub extern "C-unwind" fn rdma_join_multicast(
@@ -110,23 +95,6 @@ fn join(
         Ok(0)
     });
     if begun == 0 { complete(id) } else { begun }
-}
-
-/// Attaches the id's queue pair to a group that is joined now; returns the group's context, and the
-/// outcome. `None` where the program has left it already.
-pub(super) fn joined(id: &CmId, group: IpAddr) -> Option<(*mut c_void, Result<(), Errno>)> {
-    let mut state = id.state();
-    let joined = state.groups.iter_mut().find(|joined| joined.group == group)?;
-    let context = joined.context;
-    if joined.sends_only {
-        return Some((context, Ok(())));
-    }
-    // SAFETY: the id's own queue pair, or null.
-    let Some(qp) = (unsafe { Qp::of(id.qp.get()) }) else { return Some((context, Ok(()))) };
-    let gid = ibv_gid { raw: Gid::raw_of(group) };
-    let failed = ibv_attach_mcast(qp, &raw const gid, 0);
-    joined.attached = failed == 0;
-    Some((context, if failed == 0 { Ok(()) } else { Err(Errno::plain(failed)) }))
 }
 
 /// `rdma_leave_multicast`
