@@ -16,9 +16,15 @@ pub(super) struct Graph {
 }
 
 impl Graph {
-    pub(super) fn new(modules: Vec<Module>) -> Self {
+    pub(super) fn new(mut modules: Vec<Module>) -> Self {
         let paths = modules.iter().enumerate();
-        let by_path = paths.map(|(index, module)| (module.path.clone(), index)).collect();
+        let by_path: HashMap<_, _> =
+            paths.map(|(index, module)| (module.path.clone(), index)).collect();
+        for Module { path, named, .. } in &mut modules {
+            // No module is a value: a variable has its name.
+            let child = |named: &Named| by_path.contains_key(&[&**path, &*named.path].concat());
+            named.retain(|named| !named.is_value || !child(named));
+        }
         Self { modules, by_path }
     }
 

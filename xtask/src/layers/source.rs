@@ -42,6 +42,8 @@ pub(super) struct Named {
     pub(super) line: usize,
     /// It is passed on, and not used here for all that is known.
     pub(super) passed_on: bool,
+    /// It is one name, of a value: of a variable, perhaps.
+    pub(super) is_value: bool,
 }
 
 /// Reads the crate whose root is that file, whose folder `load` reads from.
@@ -87,6 +89,7 @@ fn gather(
     let mut reader = Reader {
         module: Module { path: path.clone(), file: file.to_owned(), ..Module::default() },
         passes_on: false,
+        is_value: false,
         outside: Vec::new(),
         inside: Vec::new(),
     };
@@ -104,6 +107,8 @@ struct Reader<'ast> {
     module: Module,
     /// Within a `use` that is seen outside of the module.
     passes_on: bool,
+    /// Within an expression that is one name.
+    is_value: bool,
     outside: Vec<Vec<String>>,
     inside: Vec<(String, &'ast [Item])>,
 }
@@ -114,7 +119,8 @@ impl Reader<'_> {
         if path == ["crate"] {
             return;
         }
-        self.module.named.push(Named { path, line, passed_on: self.passes_on });
+        let (passed_on, is_value) = (self.passes_on, self.is_value);
+        self.module.named.push(Named { path, line, passed_on, is_value });
     }
 
     fn import(&mut self, tree: &UseTree, before: &[String]) {
@@ -256,7 +262,8 @@ impl<'ast> Visit<'ast> for Reader<'ast> {
                 _ => None,
             });
             let line = line_of(item.impl_token.span);
-            let named = Named { path: segments(&own.path), line, passed_on: false };
+            let path = segments(&own.path);
+            let named = Named { path, line, passed_on: false, is_value: false };
             self.module.methods.push((named, functions.collect()));
         }
         visit::visit_item_impl(self, item);
@@ -271,6 +278,12 @@ impl<'ast> Visit<'ast> for Reader<'ast> {
     fn visit_attribute(&mut self, _: &'ast Attribute) {}
 
     fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
+
+    fn visit_expr_path(&mut self, expr: &'ast syn::ExprPath) {
+        self.is_value = expr.path.get_ident().is_some();
+        visit::visit_expr_path(self, expr);
+        self.is_value = false;
+    }
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
         if path.leading_colon.is_none()

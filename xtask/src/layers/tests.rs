@@ -126,6 +126,20 @@ fn circles_within_a_layer_are_known_or_told() {
 }
 
 #[test]
+fn a_variable_with_the_name_of_a_module_is_no_arrow() {
+    let files = [
+        ("src/lib.rs", "mod low;"),
+        ("src/low/mod.rs", "mod part;\npub struct Own;\nfn f(part: u8) -> u8 { part.min(part) }"),
+        ("src/low/part.rs", "use super::Own;"),
+    ];
+    assert_eq!(graph(&files).circles_in("low"), [""; 0]);
+    let named = files.map(|(file, text)| (file, text.replace("part.min(part)", "part::g()")));
+    let named = named.each_ref().map(|(file, text)| (*file, text.as_str()));
+    let circle = "these name each other in a circle: low low::part";
+    assert_eq!(graph(&named).circles_in("low"), [circle]);
+}
+
+#[test]
 fn wings_do_not_name_each_other() {
     let files = [
         ("src/lib.rs", "mod wings;\nuse wings::{left::A, right::B};"),
