@@ -67,7 +67,7 @@ const CRATES: [Crate; 4] = [
             &["session"],
         ],
         // Movers name their endpoint, which names only the traits by which it calls them.
-        linear: &["engine", "connect", "verbs", "cm"],
+        linear: &["engine", "connect", "verbs", "cm", "session::stream", "session::typed"],
         apart: &["wire::iwarp", "wire::roce"],
         neutral: (
             &["port", "engine", "connect", "verbs", "cm", "session"],

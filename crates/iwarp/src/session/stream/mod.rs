@@ -122,6 +122,7 @@
 mod hello;
 mod read;
 mod setup;
+mod shared;
 #[cfg(feature = "tokio")]
 mod task;
 mod write;
@@ -129,7 +130,7 @@ mod write;
 use std::fmt;
 use std::io::{self, BufRead, IoSlice, Read, Write};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use hello::HelloError;
@@ -137,9 +138,9 @@ pub use read::ReadHalf;
 pub use setup::{Config, Opening};
 pub use write::WriteHalf;
 
-use crate::cm::Addresses;
-use crate::session::{Receiver, Request, Session};
-use crate::verbs::ProtectionDomain;
+use shared::Shared;
+
+use crate::session::{BlockPool, Credits, Receiver, Session};
 
 /// Bytes to and from a peer: see the [module](self).
 ///
@@ -150,30 +151,15 @@ pub struct ByteStream {
     write: WriteHalf,
 }
 
-/// The state that the halves have in common.
-struct Shared {
-    session: Session,
-    /// The reading half's, but it also hears what the peer says to the writing half.
-    receiver: Mutex<Receiver>,
-}
-
 impl ByteStream {
-    /// Connects to a program that [accepts](Self::accept) byte streams, with default sizes.
-    ///
-    /// [`Config`] has other sizes.
-    pub fn connect(pd: &ProtectionDomain, addr: impl Into<Addresses>) -> Opening {
-        Config::default().connect(pd, addr)
-    }
-
-    /// Accepts a request of a [`Listener`](super::Listener), with default sizes; rejects it if its
-    /// peer is no byte stream ([`Request::is_byte_stream`]).
-    pub fn accept(request: Request) -> Opening {
-        Config::default().accept(request)
-    }
-
-    fn new(session: Session, parts: setup::Parts, message_len: usize) -> Self {
-        let setup::Parts { credits, receiver, sends, .. } = parts;
-        let shared = Arc::new(Shared { session, receiver: Mutex::new(receiver) });
+    fn new(
+        session: Session,
+        receiver: Receiver,
+        credits: Credits,
+        sends: BlockPool,
+        message_len: usize,
+    ) -> Self {
+        let shared = Arc::new(Shared::new(session, receiver));
         let read = ReadHalf::new(Arc::clone(&shared));
         Self { read, write: WriteHalf::new(shared, credits, sends, message_len) }
     }

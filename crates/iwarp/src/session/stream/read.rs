@@ -9,7 +9,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use crate::session::stream::Shared;
+use crate::session::stream::shared::Shared;
 use crate::session::{Block, OperationError, Received, Receiver};
 
 /// The half of a [`ByteStream`](super::ByteStream) that reads: messages one after the other, each

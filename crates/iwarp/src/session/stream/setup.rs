@@ -20,6 +20,21 @@ use crate::session::{
 use crate::setters::setters;
 use crate::verbs::ProtectionDomain;
 
+impl ByteStream {
+    /// Connects to a program that [accepts](Self::accept) byte streams, with default sizes.
+    ///
+    /// [`Config`] has other sizes.
+    pub fn connect(pd: &ProtectionDomain, addr: impl Into<Addresses>) -> Opening {
+        Config::default().connect(pd, addr)
+    }
+
+    /// Accepts a request of a [`Listener`](crate::session::Listener), with default sizes; rejects it
+    /// if its peer is no byte stream ([`Request::is_byte_stream`]).
+    pub fn accept(request: Request) -> Opening {
+        Config::default().accept(request)
+    }
+}
+
 /// The settings of a byte stream: the defaults, and by chained setters what differs from them. The
 /// two ends may differ.
 ///
@@ -103,13 +118,13 @@ impl Config {
 }
 
 /// The parts that become a byte stream when there is a connection.
-pub(super) struct Parts {
+struct Parts {
     /// The greeting of this end.
     hello: Hello,
-    pub(super) credits: Credits,
-    pub(super) receiver: Receiver,
+    credits: Credits,
+    receiver: Receiver,
     /// For messages to the peer.
-    pub(super) sends: BlockPool,
+    sends: BlockPool,
 }
 
 /// A byte stream on its way: [`wait`](Self::wait) for it, or `.await` it with the feature `tokio`.
@@ -169,7 +184,8 @@ fn open(connected: Result<Session, ConnectError>, parts: Parts) -> io::Result<By
     let theirs = Hello::parse(session.private_data())?;
     parts.credits.begin(&parts.receiver, theirs.depth);
     let message_len = theirs.block_len.min(parts.hello.block_len);
-    Ok(ByteStream::new(session, parts, message_len as usize))
+    let Parts { credits, receiver, sends, .. } = parts;
+    Ok(ByteStream::new(session, receiver, credits, sends, message_len as usize))
 }
 
 impl fmt::Debug for Opening {

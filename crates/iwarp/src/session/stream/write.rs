@@ -17,7 +17,7 @@ use iwarp_types::Time;
 
 use crate::engine::ended::Ended;
 use crate::engine::now;
-use crate::session::stream::Shared;
+use crate::session::stream::shared::Shared;
 use crate::session::{Block, BlockPool, Credit, Credits, Failure, OperationError, Pending};
 #[cfg(feature = "tokio")]
 use crate::session::{Crediting, Taking};
