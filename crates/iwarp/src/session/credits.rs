@@ -19,12 +19,12 @@ use std::task::Waker;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
+#[cfg(feature = "tokio")]
+use crate::session::driver::ensure_driven;
 use crate::session::line::Line;
 use crate::session::permit;
 use crate::session::post::Post;
 use crate::session::table::{Core, Handle};
-#[cfg(feature = "tokio")]
-use crate::session::task::ensure_driven;
 use crate::session::{
     Blocks, OperationError, Pending, Permit, Pools, Receiver, RemoteGrant, Reserving, SendFlags,
     Unconnected,

@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use crate::engine::ended::{Ended, Observer};
 use crate::engine::worker::Worker;
 use crate::session::Session;
-use crate::session::table::{Core, Handle};
 #[cfg(feature = "tokio")]
-use crate::session::task::ensure_driven;
+use crate::session::driver::ensure_driven;
+use crate::session::table::{Core, Handle};
 
 /// Knows how a connection ended.
 pub(super) struct End {

@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The ways in which operations fail.
+//! The reasons why operations fail.
 
-use std::error::Error;
-use std::fmt;
 use std::io;
 
 use iwarp_mem::RegisterError;
 use iwarp_types::{PostError, WcStatus};
 
 use crate::engine::ended::Ended;
-use crate::session::Block;
-use crate::session::cargo::Cargo;
 
 /// The reason why an operation was not done.
 #[derive(Debug, thiserror::Error)]
@@ -81,46 +77,6 @@ impl From<WcStatus> for OperationError {
     }
 }
 
-/// An operation that was not done, and the blocks it had. It reads as its [`error`](Self::error),
-/// and has its [`source`](Error::source).
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct Failure {
-    /// The reason.
-    pub error: OperationError,
-    /// The block that went into the operation, the program's again. Absent where there was none,
-    /// and where the operation is still under way and cannot be waited for: the block then
-    /// goes back to its pool when it is done.
-    pub block: Option<Block>,
-    /// The blocks of an operation that took several, in their order: as [`Self::block`].
-    pub blocks: Vec<Block>,
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.error.fmt(f)
-    }
-}
-
-impl Error for Failure {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.error.source()
-    }
-}
-
-/// The program has the block back, or has dropped it.
-impl From<Failure> for OperationError {
-    fn from(failure: Failure) -> Self {
-        failure.error
-    }
-}
-
-impl From<Failure> for io::Error {
-    fn from(failure: Failure) -> Self {
-        failure.error.into()
-    }
-}
-
 /// With the kind that fits, and the error inside. One that came from the system stays what it is.
 impl From<OperationError> for io::Error {
     fn from(error: OperationError) -> Self {
@@ -141,20 +97,5 @@ impl From<OperationError> for io::Error {
             E::NotPosted | E::Refused(_) | E::Memory(_) => io::ErrorKind::Other,
         };
         Self::new(kind, error)
-    }
-}
-
-impl Failure {
-    pub(super) fn new(error: impl Into<OperationError>, block: Option<Block>) -> Self {
-        Self::with(error, block.into())
-    }
-
-    pub(super) fn with(error: impl Into<OperationError>, cargo: Cargo<Block>) -> Self {
-        let (block, blocks) = match cargo {
-            Cargo::None => (None, Vec::new()),
-            Cargo::One(block) => (Some(block), Vec::new()),
-            Cargo::Several(blocks) => (None, blocks),
-        };
-        Self { error: error.into(), block, blocks }
     }
 }

@@ -138,7 +138,7 @@ impl Listener {
 pub struct Accepting<'a> {
     pub(super) listener: &'a Listener,
     #[cfg(feature = "tokio")]
-    pub(super) readiness: Option<crate::session::task::Readiness>,
+    pub(super) readiness: Option<crate::session::readiness::Readiness>,
 }
 
 impl Accepting<'_> {

@@ -10,7 +10,6 @@ use std::time::Duration;
 use iwarp_types::{SendOp, WcStatus, WorkCompletion};
 
 use crate::port::Vitals;
-use crate::session::Session;
 
 /// The numbers of a session so far, and the state of its connection.
 ///
@@ -212,17 +211,4 @@ impl Counted {
 pub(super) struct CountedEnd {
     pub(super) counted: Counted,
     pub(super) is_good: bool,
-}
-
-impl Session {
-    /// The numbers of the session so far, and the state of its connection. The numbers of the
-    /// operations stay when the connection ends. In a forked child there are none.
-    ///
-    /// This asks the system, and takes some microseconds.
-    pub fn metrics(&self) -> Metrics {
-        let Some(core) = self.handle.alive() else { return Metrics::default() };
-        let metrics = Metrics { tcp: core.vitals().map(StreamMetrics::from), ..core.metrics() };
-        core.meters.sample(&metrics);
-        metrics
-    }
 }

@@ -149,9 +149,12 @@ mod batch;
 mod block;
 mod cargo;
 mod credits;
+#[cfg(feature = "tokio")]
+mod driver;
 mod end;
 mod error;
 mod exposed;
+mod failure;
 mod feed;
 #[cfg(feature = "serde")]
 mod grant_serde;
@@ -168,6 +171,8 @@ mod pending;
 mod permit;
 mod pool;
 mod post;
+#[cfg(feature = "tokio")]
+mod readiness;
 mod receiver;
 mod scope;
 #[cfg(feature = "tokio")]
@@ -188,8 +193,9 @@ pub use block::Block;
 pub use cargo::{Blocks, Room};
 pub use credits::{Credit, Crediting, Credits};
 pub use end::Closed;
-pub use error::{Failure, OperationError};
+pub use error::OperationError;
 pub use exposed::{Exposed, GRANT_LEN, Grant, RemoteGrant};
+pub use failure::Failure;
 pub use listener::{Accepting, ListenConfig, Listener, Request};
 #[cfg(feature = "metrics")]
 pub use meters::describe_metrics;

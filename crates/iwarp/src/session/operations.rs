@@ -12,11 +12,12 @@ use iwarp_types::{Access, AtomicOp, Stag};
 
 use crate::cm::{Addresses, EventChannel, Id};
 use crate::engine::ended::{Ended, Observer};
+use crate::session::metrics::StreamMetrics;
 use crate::session::post::{self, Post};
 use crate::session::table::{Core, Handle};
 use crate::session::{
-    Blocks, Config, Connecting, Exposed, OperationError, Pending, Received, RemoteGrant, Request,
-    Room, Scope,
+    Blocks, Config, Connecting, Exposed, Metrics, OperationError, Pending, Received, RemoteGrant,
+    Request, Room, Scope,
 };
 use crate::setters::setters;
 use crate::verbs::ProtectionDomain;
@@ -249,6 +250,17 @@ impl Session {
     /// The domain whose blocks its operations take.
     pub fn pd(&self) -> &ProtectionDomain {
         &self.handle.pd
+    }
+
+    /// The numbers of the session so far, and the state of its connection. The numbers of the
+    /// operations stay when the connection ends. In a forked child there are none.
+    ///
+    /// This asks the system, and takes some microseconds.
+    pub fn metrics(&self) -> Metrics {
+        let Some(core) = self.handle.alive() else { return Metrics::default() };
+        let metrics = Metrics { tcp: core.vitals().map(StreamMetrics::from), ..core.metrics() };
+        core.meters.sample(&metrics);
+        metrics
     }
 
     /// Ends the connection in good order: Sends and Writes that were accepted go out, the rest

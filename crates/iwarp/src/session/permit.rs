@@ -197,7 +197,7 @@ impl<P: sealed::Permits> Future for Reserving<P> {
         };
         // Told before it looks: what comes between is not missed.
         core.tell_line(ticket, context.waker());
-        crate::session::task::ensure_driven(core)?;
+        crate::session::driver::ensure_driven(core)?;
         core.progress();
         if core.collect_places(ticket) {
             return Poll::Ready(Ok(this.permits()));

@@ -16,11 +16,11 @@ use iwarp_os::bell::Bell;
 
 use crate::session::block::allocate;
 use crate::session::cargo::Cargo;
+#[cfg(feature = "tokio")]
+use crate::session::driver::ensure_driven;
 use crate::session::feed::Feed;
 use crate::session::line::Line;
 use crate::session::table::Core;
-#[cfg(feature = "tokio")]
-use crate::session::task::ensure_driven;
 use crate::session::{Block, OperationError};
 use crate::verbs::ProtectionDomain;
 use crate::verbs::pd::PdCore;

@@ -16,11 +16,11 @@ use iwarp_types::{WcStatus, WorkCompletion};
 use crate::engine::ended::Ended;
 use crate::session::cargo::Cargo;
 use crate::session::credits::Balance;
+#[cfg(feature = "tokio")]
+use crate::session::driver::ensure_driven;
 use crate::session::feed::{Feed, Stock};
 use crate::session::pending::sealed::Outcome;
 use crate::session::table::{Core, Handle};
-#[cfg(feature = "tokio")]
-use crate::session::task::ensure_driven;
 use crate::session::{Block, BlockPool, OperationError, Received, Room, Session, Unconnected};
 
 /// The messages of a session, in the order in which they come.

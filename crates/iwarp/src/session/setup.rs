@@ -171,7 +171,7 @@ pub struct Connecting {
     /// It ended before anybody waited.
     early: Option<Box<Result<Session, ConnectError>>>,
     #[cfg(feature = "tokio")]
-    pub(super) readiness: Option<crate::session::task::Readiness>,
+    pub(super) readiness: Option<crate::session::readiness::Readiness>,
 }
 
 struct Attempt {
