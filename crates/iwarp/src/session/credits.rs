@@ -26,8 +26,7 @@ use crate::session::permit;
 use crate::session::post::Post;
 use crate::session::table::{Core, Handle};
 use crate::session::{
-    Blocks, OperationError, Pending, Permit, Pools, Receiver, RemoteGrant, Reserving, SendFlags,
-    Unconnected,
+    Blocks, OperationError, Pending, Permit, Receiver, RemoteGrant, Reserving, SendFlags,
 };
 
 /// Receives beyond the window, for what the ends tell each other.
@@ -149,11 +148,12 @@ impl Balance {
 /// Sends messages as the peer has receives for them: one more than that waits here, where
 /// [`Session::send`](crate::session::Session::send) would end the connection.
 ///
-/// It comes with a [`Receiver`] from [`Unconnected::credited`], and both ends have to use it: each
-/// Receiver tells the other end of its receives, in messages of its own that the program does not
-/// see. All that takes one of the peer's receives is sent by a [`Credit`]: messages, and Writes that tell
-/// the peer ([`Credit::write_immediate`]). Reads, other Writes and atomic operations need none.
-/// Clones share one account.
+/// It comes with a [`Receiver`] from
+/// [`Unconnected::credited`](crate::session::Unconnected::credited), and both ends have to use it:
+/// each Receiver tells the other end of its receives, in messages of its own that the program does
+/// not see. All that takes one of the peer's receives is sent by a [`Credit`]: messages, and Writes
+/// that tell the peer ([`Credit::write_immediate`]). Reads, other Writes and atomic operations need
+/// none. Clones share one account.
 #[derive(Clone)]
 pub struct Credits {
     handle: Arc<Handle>,
@@ -161,6 +161,10 @@ pub struct Credits {
 }
 
 impl Credits {
+    pub(super) const fn new(handle: Arc<Handle>, balance: Arc<Balance>) -> Self {
+        Self { handle, balance }
+    }
+
     /// Waits until the peer has a receive, and the send queue a place, for one more message:
     /// [`wait`](Crediting::wait), or `.await` with the feature `tokio`.
     pub fn reserve(&self) -> Crediting {
@@ -183,8 +187,8 @@ impl Credits {
     /// part of them each.
     ///
     /// An end tells of its receives when half of them are free again. So half of the `depth` that
-    /// the peer's [`credited`](Unconnected::credited) was called with, and one more, are certain to
-    /// come, if its pool has the blocks. More may never be free at once.
+    /// the peer's [`credited`](crate::session::Unconnected::credited) was called with, and one
+    /// more, are certain to come, if its pool has the blocks. More may never be free at once.
     ///
     /// ```no_run
     /// # use iwarp::session::{Block, Credits, OperationError, RemoteGrant, Session};
@@ -536,71 +540,5 @@ impl<C: sealed::Credits> Future for Crediting<C> {
         let Some(claim) = this.claim.take() else { unreachable!("just seen") };
         this.reserving = None;
         Poll::Ready(Ok(C::of(claim, permits)))
-    }
-}
-
-impl Unconnected {
-    /// A [`Receiver`] that lets the peer know of its receives, and what sends as the peer's Receiver
-    /// has some: up to `depth` messages may be on their way to this end. The peer has to make one,
-    /// too. It takes two blocks of the pool, and two of the
-    /// [`max_recvs`](crate::session::Config::max_recvs), more than `depth`.
-    ///
-    /// ```
-    /// # use iwarp::session::{BlockPool, Config, Listener, Session};
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let pd = iwarp::Device::open()?.alloc_pd();
-    /// # let listener = Listener::bind(&pd, "127.0.0.1:0")?;
-    /// # let addr = listener.local_addr().ok_or("no address")?;
-    /// # let client = std::thread::spawn(move || {
-    /// #     let pd = iwarp::Device::open().unwrap().alloc_pd();
-    /// #     let pool = BlockPool::new(&pd, 64, 6).unwrap();
-    /// #     let prepared = Config::default().prepare(&pd).unwrap();
-    /// #     let (credits, receiver) = prepared.credited(&pool, 4).unwrap();
-    /// #     let session = prepared.connect(addr).wait().unwrap();
-    /// #     for _ in 0..1000 {
-    /// #         credits.reserve().wait().unwrap().send_inline(b"hello").wait().unwrap();
-    /// #     }
-    /// #     session.close().wait().unwrap();
-    /// # });
-    /// let pool = BlockPool::new(&pd, 4096, 6)?;
-    /// let prepared = Config::default().prepare(&pd)?;
-    /// let (_credits, mut receiver) = prepared.credited(&pool, 4)?;
-    /// let session = prepared.accept(listener.accept().wait()?).wait()?;
-    /// let mut count = 0;
-    /// while let Some(message) = receiver.recv().wait()? {
-    ///     assert_eq!(&*message.block, b"hello");
-    ///     count += 1;
-    /// }
-    /// assert_eq!(count, 1000); // with four receives
-    /// # client.join().unwrap();
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::receiver`].
-    pub fn credited<P: Pools>(
-        &self,
-        pools: P,
-        depth: usize,
-    ) -> Result<(Credits, Receiver<P::Blocks>), OperationError> {
-        let (credits, receiver) = self.credited_later(pools, depth)?;
-        self.handle.when_connected(receiver.feed());
-        Ok((credits, receiver))
-    }
-
-    /// As [`Self::credited`], for ends that look at each other first: this one says nothing before
-    /// [`Credits::begin`], unless the peer does.
-    pub(super) fn credited_later<P: Pools>(
-        &self,
-        pools: P,
-        depth: usize,
-    ) -> Result<(Credits, Receiver<P::Blocks>), OperationError> {
-        let balance = Arc::new(Balance::default());
-        let credits = Credits { handle: Arc::clone(&self.handle), balance: Arc::clone(&balance) };
-        let stock = pools.into_stock();
-        let receiver = Receiver::new(&self.handle, stock, depth.max(1), Some(balance))?;
-        Ok((credits, receiver))
     }
 }

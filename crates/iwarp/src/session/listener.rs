@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use crate::cm::{Addresses, Event, EventChannel, EventKind, Id};
-use crate::session::setup::wait_readable;
+use crate::session::readable::wait_readable;
 use crate::setters::setters;
 use crate::verbs::ProtectionDomain;
 

@@ -148,6 +148,7 @@
 mod batch;
 mod block;
 mod cargo;
+mod config;
 mod credits;
 #[cfg(feature = "tokio")]
 mod driver;
@@ -171,9 +172,11 @@ mod pending;
 mod permit;
 mod pool;
 mod post;
+mod readable;
 #[cfg(feature = "tokio")]
 mod readiness;
 mod receiver;
+mod receivers;
 mod scope;
 #[cfg(feature = "tokio")]
 mod sender;
@@ -191,6 +194,7 @@ use no_meters as meters;
 pub use batch::Batch;
 pub use block::Block;
 pub use cargo::{Blocks, Room};
+pub use config::Config;
 pub use credits::{Credit, Crediting, Credits};
 pub use end::Closed;
 pub use error::OperationError;
@@ -209,7 +213,7 @@ pub use receiver::{Pools, Receiver, Receiving};
 pub use scope::Scope;
 #[cfg(feature = "tokio")]
 pub use sender::Sender;
-pub use setup::{Config, Connecting, Unconnected};
+pub use setup::{Connecting, Unconnected};
 pub use stream::ByteStream;
 #[cfg(feature = "tokio")]
 pub use task::ClosingFuture;

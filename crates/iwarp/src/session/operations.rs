@@ -10,14 +10,13 @@ use std::time::{Duration, Instant};
 use iwarp_mem::RegisterError;
 use iwarp_types::{Access, AtomicOp, Stag};
 
-use crate::cm::{Addresses, EventChannel, Id};
+use crate::cm::{EventChannel, Id};
 use crate::engine::ended::{Ended, Observer};
 use crate::session::metrics::StreamMetrics;
 use crate::session::post::{self, Post};
 use crate::session::table::{Core, Handle};
 use crate::session::{
-    Blocks, Config, Connecting, Exposed, Metrics, OperationError, Pending, Received, RemoteGrant,
-    Request, Room, Scope,
+    Blocks, Exposed, Metrics, OperationError, Pending, Received, RemoteGrant, Room, Scope,
 };
 use crate::setters::setters;
 use crate::verbs::ProtectionDomain;
@@ -62,24 +61,6 @@ impl SendFlags {
 }
 
 impl Session {
-    /// Connects to a [`Listener`](super::Listener) with default sizes.
-    ///
-    /// `addr` may be an address, several, or a name: `"localhost:7471"`. To an address it connects
-    /// at once. A name is looked up at once, by a thread of its own, so that no call and no task
-    /// blocks; the connection is made when the program waits, and to the next address, where there
-    /// is one, if nothing answers at the first.
-    ///
-    /// [`Config`] has other sizes, and [`Config::prepare`] receives that are there when the peer
-    /// sends first.
-    pub fn connect(pd: &ProtectionDomain, addr: impl Into<Addresses>) -> Connecting {
-        Config::default().connect(pd, addr)
-    }
-
-    /// Accepts a request with default sizes.
-    pub fn accept(request: Request) -> Connecting {
-        Config::default().accept(request)
-    }
-
     pub(super) fn new(
         handle: Arc<Handle>,
         channel: EventChannel,
@@ -104,7 +85,8 @@ impl Session {
         self.post().send(blocks, flags)
     }
 
-    /// Sends a small message that is copied at once, up to [`Config::max_inline`] bytes.
+    /// Sends a small message that is copied at once, up to
+    /// [`Config::max_inline`](crate::session::Config::max_inline) bytes.
     pub fn send_inline(&self, octets: &[u8]) -> Pending<()> {
         self.post().send_inline(octets)
     }
@@ -160,7 +142,8 @@ impl Session {
         self.post().write(blocks, to, offset)
     }
 
-    /// As [`Self::write`], for few bytes that are copied at once, up to [`Config::max_inline`].
+    /// As [`Self::write`], for few bytes that are copied at once, up to
+    /// [`Config::max_inline`](crate::session::Config::max_inline).
     pub fn write_inline(&self, octets: &[u8], to: &RemoteGrant, offset: u64) -> Pending<()> {
         self.post().write_inline(octets, to, offset)
     }

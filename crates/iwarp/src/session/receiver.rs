@@ -21,7 +21,7 @@ use crate::session::driver::ensure_driven;
 use crate::session::feed::{Feed, Stock};
 use crate::session::pending::sealed::Outcome;
 use crate::session::table::{Core, Handle};
-use crate::session::{Block, BlockPool, OperationError, Received, Room, Session, Unconnected};
+use crate::session::{Block, BlockPool, OperationError, Received, Room};
 
 /// The messages of a session, in the order in which they come.
 ///
@@ -33,9 +33,11 @@ use crate::session::{Block, BlockPool, OperationError, Received, Room, Session, 
 /// Made with several pools, a receiver takes a block of each for every receive, and a message fills
 /// them one after the other: `Receiver<[Block; 2]>` for a header and a body, say.
 ///
-/// Make it before the session is connected ([`Unconnected::receiver`]), so that receives are there
-/// when the peer sends first. Receives that the program posts itself ([`Session::recv`]) get
-/// messages as well: each message goes to the receive that was posted first, by either.
+/// Make it before the session is connected
+/// ([`Unconnected::receiver`](crate::session::Unconnected::receiver)), so that receives are there when
+/// the peer sends first. Receives that the program posts itself
+/// ([`Session::recv`](crate::session::Session::recv)) get messages as well: each message goes to
+/// the receive that was posted first, by either.
 ///
 /// Dropping it leaves its receives posted: messages still go there, unseen.
 ///
@@ -374,56 +376,5 @@ impl<B: Room> futures_core::Stream for Receiver<B> {
         let next = ready!(self.poll_next_message(context)).transpose();
         self.told = matches!(next, None | Some(Err(_)));
         Poll::Ready(next)
-    }
-}
-
-impl Unconnected {
-    /// A receiver whose receives are there before the peer can send: up to `depth` of them, with
-    /// blocks of a pool, or of several pools one block each.
-    ///
-    /// ```
-    /// # use iwarp::session::{BlockPool, Config, Listener, Session};
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let pd = iwarp::Device::open()?.alloc_pd();
-    /// # let listener = Listener::bind(&pd, "127.0.0.1:0")?;
-    /// # let connecting = Session::connect(&pd, listener.local_addr().ok_or("no address")?);
-    /// let (headers, bodies) = (BlockPool::new(&pd, 8, 16)?, BlockPool::new(&pd, 4096, 16)?);
-    /// let prepared = Config::default().prepare(&pd)?;
-    /// let mut receiver = prepared.receiver([&headers, &bodies], 16)?;
-    /// let session = prepared.accept(listener.accept().wait()?).wait()?;
-    /// # let client = connecting.wait()?;
-    /// # client.send_inline(b"8 bytes.and a body").wait()?;
-    /// let [header, body] = receiver.recv().wait()?.ok_or("closed")?.block;
-    /// assert_eq!((&*header, &*body), (&b"8 bytes."[..], &b"and a body"[..]));
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`OperationError::OtherDomain`]; [`OperationError::TooManyBlocks`] for more pools than
-    /// [`Config::max_blocks`](crate::session::Config::max_blocks), and where a pool is among them more
-    /// often than it has blocks; [`OperationError::Wait`] in a forked child.
-    pub fn receiver<P: Pools>(
-        &self,
-        pools: P,
-        depth: usize,
-    ) -> Result<Receiver<P::Blocks>, OperationError> {
-        Receiver::new(&self.handle, pools.into_stock(), depth, None)
-    }
-}
-
-impl Session {
-    /// As [`Unconnected::receiver`], for a peer that does not send before it is told to.
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn receiver<P: Pools>(
-        &self,
-        pools: P,
-        depth: usize,
-    ) -> Result<Receiver<P::Blocks>, OperationError> {
-        Receiver::new(&self.handle, pools.into_stock(), depth, None)
     }
 }

@@ -11,49 +11,32 @@ use iwarp_mem::RegisterError;
 use iwarp_types::Access;
 
 use crate::cm::{Addresses, ConnectError, ConnectParams, EventChannel, EventKind, Id};
+use crate::session::readable::wait_readable;
 use crate::session::table::Handle;
-use crate::session::{Exposed, OperationError, Pending, Received, Request, Room, Session};
-use crate::setters::setters;
+use crate::session::{Config, Exposed, OperationError, Pending, Received, Request, Room, Session};
 use crate::verbs::ProtectionDomain;
 
-/// The settings of a session: the defaults, and by chained setters what differs from them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Config {
-    /// Operations other than receives that may be under way.
-    pub max_sends: usize,
-    /// Receives that may be under way.
-    pub max_recvs: usize,
-    /// Bytes of a message that [`Session::send_inline`] takes.
-    pub max_inline: usize,
-    /// Blocks that one operation may take ([`Blocks`](crate::session::Blocks)), a receive as well.
-    pub max_blocks: usize,
-    /// The private data for the peer, and how many Reads are under way each way.
-    pub params: ConnectParams,
-}
+impl Session {
+    /// Connects to a [`Listener`](super::Listener) with default sizes.
+    ///
+    /// `addr` may be an address, several, or a name: `"localhost:7471"`. To an address it connects
+    /// at once. A name is looked up at once, by a thread of its own, so that no call and no task
+    /// blocks; the connection is made when the program waits, and to the next address, where there
+    /// is one, if nothing answers at the first.
+    ///
+    /// [`Config`] has other sizes, and [`Config::prepare`] receives that are there when the peer
+    /// sends first.
+    pub fn connect(pd: &ProtectionDomain, addr: impl Into<Addresses>) -> Connecting {
+        Config::default().connect(pd, addr)
+    }
 
-impl Default for Config {
-    fn default() -> Self {
-        let params = ConnectParams::default();
-        Self { max_sends: 128, max_recvs: 128, max_inline: 256, max_blocks: 16, params }
+    /// Accepts a request with default sizes.
+    pub fn accept(request: Request) -> Connecting {
+        Config::default().accept(request)
     }
 }
 
 impl Config {
-    /// 128 operations and 128 receives under way, 256 bytes of inline data, and 16 blocks of one
-    /// operation.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    setters! {
-        max_sends: usize,
-        max_recvs: usize,
-        max_inline: usize,
-        max_blocks: usize,
-        params: ConnectParams,
-    }
-
     /// Makes a session that has no peer yet, so that receives can be posted before one can send.
     ///
     /// # Errors
@@ -297,21 +280,6 @@ impl Connecting {
                 return Err(ConnectError::Timeout);
             }
         }
-    }
-}
-
-/// Waits until a channel has events. False at the deadline. In a forked child none would come.
-pub(super) fn wait_readable(channel: &EventChannel, deadline: Option<Instant>) -> io::Result<bool> {
-    use std::os::fd::AsFd;
-    channel.check()?;
-    let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-    if left == Some(Duration::ZERO) {
-        return Ok(false);
-    }
-    match iwarp_os::poll::wait_readable([channel.as_fd()], left) {
-        Ok(_) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(true),
-        Err(error) => Err(error),
     }
 }
 
