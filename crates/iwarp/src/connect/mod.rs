@@ -15,6 +15,7 @@
 //!   meeting      a queue pair that meets its peer without the connection manager
 //!   peer         that peer, and how long it may be silent
 //!   retries      how long a peer is asked at which no program listens yet
+//!   watch        streams that are up, and the observer that tells the owner of their ends
 //!   meanwhile    the connections that a blocked caller moves while it waits for another
 //! ```
 
@@ -27,6 +28,7 @@ mod meeting;
 mod params;
 mod peer;
 mod retries;
+mod watch;
 
 pub(crate) use arrivals::{Arrivals, Heirloom, Listener, Make};
 pub use attributes::DatagramAttributes;
@@ -38,3 +40,4 @@ pub(crate) use params::closed;
 pub use params::{ConnectError, ConnectParams};
 pub use peer::{Peer, Retry};
 pub(crate) use retries::{PATIENCE, Retries, nobody_listens};
+pub(crate) use watch::{Connected, Watch};

@@ -322,7 +322,9 @@ impl QueuePair {
     /// `InvalidInput` where it has one, or speaks iWARP; others from the system.
     #[doc(hidden)]
     pub fn attach(&self, port: Box<dyn Port>, ended: Sender<Ended>) -> io::Result<()> {
-        Link::attach_other(self.endpoint()?, port, Arc::new(TellEnd(ended)), || {})
+        let endpoint = self.endpoint()?;
+        let connection = endpoint.engine.worker.next_id();
+        Link::attach_other(endpoint, port, connection, Arc::new(TellEnd(ended)), || {})
     }
 
     fn of(inner: Inner, attributes: &QueuePairAttributes<'_>) -> Self {

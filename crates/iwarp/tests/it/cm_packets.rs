@@ -118,6 +118,38 @@ fn a_port_is_none_of_tcps() {
     Listener::bind(&device, addr).unwrap();
 }
 
+#[test]
+fn an_id_whose_connection_is_over_leaves_the_queue_pairs_next_one_alone() {
+    let device = Device::with_options(options()).unwrap();
+    let listener = Listener::bind(&device, any_port(Ipv4Addr::LOCALHOST)).unwrap();
+    let addr = listener.local_addr().unwrap();
+    let (here, there) = (End::on(&device), End::on(&device));
+    let [asked, accepted] = couple(&device, &listener, &here, &there);
+    asked.disconnect();
+    assert!(accepted.wait_disconnected(Some(DEADLINE)).is_some());
+    // Its number is free for another connection once its time of waiting is over.
+    let ([again, second], client) = until("another connection", || {
+        there.qp.modify(QpState::Reset).unwrap();
+        there.qp.modify(QpState::Init).unwrap();
+        let client = End::on(&device);
+        std::thread::scope(|scope| {
+            let accepts = scope.spawn(|| {
+                let incoming = listener.accept(Some(DEADLINE)).unwrap().expect("a request");
+                incoming.accept(&there.qp, &params(b"answer")).ok()
+            });
+            let asks = cm::connect(&device, addr, &client.qp, &params(b"ask"), DEADLINE);
+            Some(([asks.ok()?, accepts.join().unwrap()?], client))
+        })
+    });
+    drop((asked, accepted));
+    // The worker has taken a turn when yet another connection is made.
+    drop(couple(&device, &listener, &End::on(&device), &End::on(&device)));
+    there.receive();
+    client.send(b"ping");
+    there.received(b"ping");
+    drop((again, second));
+}
+
 /// Covers: ROCE-147, ROCE-150, ROCE-155, ROCE-159
 #[test]
 fn a_connection_is_made_used_and_ended() {

@@ -5,14 +5,29 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::process::Command;
 
-use iwarp::cm::{EventChannel, Id, PortSpace};
+use iwarp::cm::{Event, EventChannel, EventKind, Id, PortSpace, UDP_QKEY};
 use iwarp::port::share::ROCE_PORT;
 use iwarp::{Device, QpType, QueuePairAttributes};
 use iwarp_os::slots::SlotSocket;
 use rustix::thread::UnshareFlags;
 
 use crate::common::station::hasty;
-use crate::common::until;
+use crate::common::{DEADLINE, until};
+
+/// An id that has asked for the service of another, and knows its queue pair.
+fn found(channel: &EventChannel, server: &Id) -> Id {
+    let next = || channel.wait(Some(DEADLINE)).unwrap().expect("an event");
+    let client = Id::for_datagrams(channel, PortSpace::Udp).unwrap();
+    client.resolve_addr(None, server.local_addr().unwrap()).unwrap();
+    next();
+    client.ask(b"who").unwrap();
+    let asked = next();
+    asked.id.answer_with(77, UDP_QKEY, b"me").unwrap();
+    let Event { kind: EventKind::ServiceFound { qp: 77, .. }, .. } = next() else {
+        panic!("it is found")
+    };
+    client
+}
 
 /// The drop-in libraries never close their device, and no other process may depend on one that has
 /// closed all that it had.
@@ -45,8 +60,11 @@ fn the_port_is_given_back_after_the_last_use() {
             id.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
             id.listen(1).unwrap();
             assert!(!is_free());
+            let client = found(&channel, &id);
             drop(id);
+            // Who knows the answer needs the port no more.
             given_back();
+            drop(client);
         }
         Some(())
     };

@@ -16,7 +16,7 @@ use iwarp::port::{Ipv6Listen, MemoryNetwork, Network, Port, Sharing};
 use iwarp::wing::{Call, Inbox, Request, Seeker, Wing};
 use iwarp::wire::{Accessor, BoxedCore};
 use iwarp::{
-    Access, CompletionQueue, Device, Ended, MemoryRegion, Options, Peer, ProtectionDomain,
+    Access, CompletionQueue, Device, Ended, MemoryRegion, Options, Peer, ProtectionDomain, QpState,
     QueuePair, QueuePairAttributes, RecvRequest, SendRequest,
 };
 
@@ -189,6 +189,28 @@ fn ids_connect_and_accept_by_a_wing_of_the_programs_own() {
 }
 
 #[test]
+fn a_connection_that_is_over_leaves_the_queue_pairs_next_one_alone() {
+    let device = device();
+    let [ours, theirs] = [End::new(&device, ORDINARY), End::new(&device, ORDINARY)];
+    let first = connected(&device, &ours, &theirs);
+    first[1].disconnect();
+    for end in &first {
+        end.wait_disconnected(Some(DEADLINE)).expect("an end");
+    }
+    for end in [&ours, &theirs] {
+        end.qp.modify(QpState::Reset).unwrap();
+        end.qp.modify(QpState::Init).unwrap();
+    }
+    let second = connected(&device, &ours, &theirs);
+    drop(first);
+    // The worker has taken a turn when another connection is made and ended.
+    let [one, other] = [End::new(&device, ORDINARY), End::new(&device, ORDINARY)];
+    drop(connected(&device, &one, &other));
+    carry(&ours, &theirs);
+    drop(second);
+}
+
+#[test]
 fn a_wing_of_the_programs_own_refuses_as_the_program_does() {
     let device = device();
     let ours = End::new(&device, ORDINARY);
@@ -217,8 +239,8 @@ fn queue_pairs_meet_by_a_wing_of_the_programs_own() {
     let device = device();
     let [ours, theirs] = [End::new(&device, ADDRESSABLE), End::new(&device, ADDRESSABLE)];
     let peer = |of: &End| Peer::at(HOST, HOST, of.qp.number(), of.qp.psn());
-    let _ = ours.qp.modify(iwarp::QpState::Init);
-    let _ = theirs.qp.modify(iwarp::QpState::Init);
+    let _ = ours.qp.modify(QpState::Init);
+    let _ = theirs.qp.modify(QpState::Init);
     ours.qp.connect_to(&peer(&theirs)).unwrap();
     theirs.qp.connect_to(&peer(&ours)).unwrap();
     carry(&ours, &theirs);

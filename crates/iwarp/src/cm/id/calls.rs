@@ -258,6 +258,9 @@ impl IdCore {
         params: &ConnectParams,
         by: By,
     ) -> Result<Arc<dyn Exchange>, ConnectError> {
+        if self.has_own_ports() {
+            self.wires.prepare()?;
+        }
         let call = {
             let mut state = self.state.lock();
             if !matches!(state.phase, Phase::Idle) || self.kind.datagrams {
@@ -281,7 +284,7 @@ impl IdCore {
         qp: &NamedQp,
         params: &ConnectParams,
     ) -> bool {
-        if !self.wires.has_another(qp) {
+        if !self.wires.has_another(qp) || self.wires.prepare().is_err() {
             return false;
         }
         let call = {
@@ -331,7 +334,7 @@ impl IdCore {
         true
     }
 
-    /// The call for a connection from where the id is to where it wants to.
+    /// The call for a connection between the id's addresses.
     fn call_from(
         self: &Arc<Self>,
         state: &mut State,

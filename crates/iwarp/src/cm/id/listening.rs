@@ -103,6 +103,7 @@ impl IdCore {
 
     /// Takes what peers ask for by packets: a datagram service, or connections.
     pub(super) fn serve(self: &Arc<Self>, max_pending: usize) -> io::Result<()> {
+        self.wires.prepare()?;
         let local = {
             let mut state = self.state.lock();
             if !matches!(state.phase, Phase::Idle) {

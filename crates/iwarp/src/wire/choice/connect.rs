@@ -85,6 +85,18 @@ impl Wires {
         }
     }
 
+    /// Opens whatever connections over packets need, which may take a second.
+    ///
+    /// # Errors
+    ///
+    /// Errors of opening UDP port 4791.
+    pub(crate) fn prepare(&self) -> io::Result<()> {
+        if self.wing.is_none() {
+            self.manager()?;
+        }
+        Ok(())
+    }
+
     fn manager(&self) -> io::Result<Arc<ConnectionManager>> {
         self.mux.connection_manager(&self.engine)
     }
@@ -97,7 +109,7 @@ impl Wires {
     /// address or a queue pair, where connections are over packets.
     pub(crate) fn connect(&self, call: Call) -> io::Result<Arc<dyn Exchange>> {
         if let Some(wing) = &self.wing {
-            return Ok(foreign::Connection::outgoing(wing, call)?);
+            return Ok(foreign::Connection::outgoing(wing, &self.engine.timers, call)?);
         }
         if self.has_packets_only() {
             return self.connect_by_packets(call, false);
@@ -177,7 +189,14 @@ impl Wires {
         match &self.wing {
             None => {}
             Some(_) if offer.datagrams => return Err(io::ErrorKind::Unsupported.into()),
-            Some(wing) => return Ok(foreign::Listening::start(wing, offer.local, listener)?),
+            Some(wing) => {
+                return Ok(foreign::Listening::start(
+                    wing,
+                    &self.engine.timers,
+                    offer.local,
+                    listener,
+                )?);
+            }
         }
         Ok(Serving::start(&self.manager()?, &self.engine.timers, listener, offer)?)
     }

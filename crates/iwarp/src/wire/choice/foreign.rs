@@ -10,20 +10,24 @@ use std::sync::{Arc, Weak};
 
 use super::wing::{Call, Inbox, Request, Seeker, Wing};
 use crate::connect::{
-    self, Arrivals, By, ConnectError, ConnectParams, ConnectionState, EventKind, Exchange,
-    Listener, Meeting, NamedQp, Owner, Peer, Retry, closed,
+    self, Arrivals, By, ConnectError, ConnectParams, Connected, ConnectionState, EventKind,
+    Exchange, Listener, Meeting, NamedQp, Owner, Peer, Retry, Watch, closed,
 };
 use crate::engine::ended::{Ended, Observer};
 use crate::engine::endpoint::Endpoint;
 use crate::engine::fate;
 use crate::engine::sync::Mutex;
+use crate::engine::timers::Timers;
 use crate::port::Port;
 use crate::wire::iwarp::link::Link;
 
 /// A connection of an id.
 pub(crate) struct Connection {
     owner: Arc<dyn Owner>,
-    wing: Arc<dyn Wing>,
+    timers: Timers,
+    /// The wing may keep the connection.
+    wing: Weak<dyn Wing>,
+    name: &'static str,
     ends: (Option<SocketAddr>, SocketAddr),
     state: Mutex<State>,
 }
@@ -33,9 +37,11 @@ enum State {
     Calling(NamedQp, ConnectParams),
     /// The peer waits for the program's answer.
     Requested(Box<dyn Request>),
-    Connected(Arc<Endpoint>),
+    /// The wing is told of the answer.
+    Answering,
+    Connected(Connected),
     /// The program knows of the end, or never had a connection.
-    Over(Option<Arc<Endpoint>>),
+    Over(Option<Connected>),
 }
 
 impl Connection {
@@ -44,64 +50,99 @@ impl Connection {
     /// # Errors
     ///
     /// `InvalidInput` where there is no queue pair yet.
-    pub(super) fn outgoing(wing: &Arc<dyn Wing>, call: connect::Call) -> io::Result<Arc<Self>> {
+    pub(super) fn outgoing(
+        wing: &Arc<dyn Wing>,
+        timers: &Timers,
+        call: connect::Call,
+    ) -> io::Result<Arc<Self>> {
         let connect::Call { owner, local, peer, qp, params, .. } = call;
         let qp = qp.filter(|qp| qp.endpoint.is_some()).ok_or(io::ErrorKind::InvalidInput)?;
         let state = Mutex::new(State::Calling(qp, params));
-        Ok(Arc::new(Self { owner, wing: Arc::clone(wing), ends: (local, peer), state }))
+        let (wing, name, timers) = (Arc::downgrade(wing), wing.name(), timers.clone());
+        Ok(Arc::new(Self { owner, timers, wing, name, ends: (local, peer), state }))
+    }
+
+    /// True while the program waits for the peer.
+    pub(super) fn is_wanted(&self) -> bool {
+        !self.owner.is_gone() && matches!(*self.state.lock(), State::Calling(..))
     }
 
     /// The peer has accepted.
     pub(super) fn accepted(&self, stream: Box<dyn Port>, private_data: &[u8]) -> io::Result<()> {
-        let called = {
-            let mut state = self.state.lock();
-            let State::Calling(NamedQp { endpoint: Some(endpoint), .. }, params) = &*state else {
-                return Err(closed());
-            };
-            let called = (Arc::clone(endpoint), params.ird, params.ord);
-            *state = State::Connected(Arc::clone(&called.0));
-            called
+        let (endpoint, depths) = match &*self.state.lock() {
+            State::Calling(NamedQp { endpoint: Some(endpoint), .. }, params) => {
+                (Arc::clone(endpoint), (params.ird, params.ord))
+            }
+            _ => return Err(closed()),
         };
-        let (endpoint, ird, ord) = called;
-        self.run(&endpoint, stream, (ird, ord), private_data.to_vec()).inspect_err(|error| {
-            self.failed(ConnectError::Io(io::Error::new(error.kind(), error.to_string())));
-        })
+        let is_calling = |state: &State| matches!(state, State::Calling(..));
+        self.run(is_calling, &endpoint, stream, depths, private_data.to_vec()).inspect_err(
+            |error| self.failed(ConnectError::Io(io::Error::new(error.kind(), error.to_string()))),
+        )
     }
 
     /// There is no connection.
     pub(super) fn failed(&self, why: ConnectError) {
         let (local, peer) = self.ends;
+        let qp = match &*self.state.lock() {
+            State::Calling(qp, _) => Some(qp.number),
+            _ => None,
+        };
         if self.owner.failed(self) {
-            fate::not_made(None, local, peer, self.wing.name(), &why);
+            fate::not_made(qp, local, peer, self.name, &why);
             self.owner.tell(why.into());
         }
     }
 
-    /// Runs the stream, and tells the program of the connection.
+    /// Runs the stream of a connection that is in the state `before`, and tells the program.
     fn run(
         &self,
+        before: impl FnOnce(&State) -> bool,
         endpoint: &Arc<Endpoint>,
         stream: Box<dyn Port>,
         (ird, ord): (u16, u16),
         private_data: Vec<u8>,
     ) -> io::Result<()> {
-        let observer = Arc::new(TellOwner(Arc::clone(&self.owner)));
+        let number = endpoint.engine.worker.next_id();
+        let watch = Watch::new(&self.owner, None);
+        let connected = watch.connected(endpoint, number);
+        {
+            let mut state = self.state.lock();
+            // Unless it was closed meanwhile.
+            if !before(&state) {
+                return Err(closed());
+            }
+            *state = State::Connected(connected.clone());
+        }
         let (peer_ird, peer_ord) = (None, None);
-        Link::attach_other(endpoint, stream, observer, || {
+        Link::attach_other(endpoint, stream, number, Arc::new(watch), || {
             let kind = EventKind::Established { private_data, ird, ord, peer_ird, peer_ord };
             self.owner.tell(kind);
-        })
+        })?;
+        // As above.
+        if matches!(*self.state.lock(), State::Over(None)) {
+            connected.end();
+        }
+        Ok(())
     }
 
     /// Takes the peer's request to answer it: once only, even if that fails.
-    fn take_request(&self) -> io::Result<Box<dyn Request>> {
+    fn take_request(&self, after: State) -> io::Result<Box<dyn Request>> {
         let mut state = self.state.lock();
-        match std::mem::replace(&mut *state, State::Over(None)) {
+        match std::mem::replace(&mut *state, after) {
             State::Requested(request) => Ok(request),
             other => {
                 *state = other;
                 Err(io::ErrorKind::InvalidInput.into())
             }
+        }
+    }
+
+    /// The connection that there is or was.
+    fn connected(&self) -> Option<Connected> {
+        match &*self.state.lock() {
+            State::Connected(connected) | State::Over(Some(connected)) => Some(connected.clone()),
+            _ => None,
         }
     }
 }
@@ -117,31 +158,27 @@ impl Exchange for Connection {
         match &*self.state.lock() {
             State::Calling(..) => ConnectionState::Connecting,
             State::Requested(_) => ConnectionState::Requested,
-            State::Connected(_) => ConnectionState::Connected,
+            State::Answering | State::Connected(_) => ConnectionState::Connected,
             State::Over(_) => ConnectionState::Over,
         }
     }
 
     fn wire(&self) -> &'static str {
-        self.wing.name()
+        self.name
     }
 
     fn endpoint(&self) -> Option<Arc<Endpoint>> {
-        match &*self.state.lock() {
-            State::Connected(endpoint) | State::Over(Some(endpoint)) => Some(Arc::clone(endpoint)),
-            _ => None,
-        }
+        self.connected().map(|connected| connected.endpoint)
     }
 
     fn begin(self: Arc<Self>, _: By) -> Result<(), ConnectError> {
-        let private_data = match &*self.state.lock() {
-            State::Calling(_, params) => params.private_data.clone(),
+        let (qp, private_data) = match &*self.state.lock() {
+            State::Calling(qp, params) => (qp.number, params.private_data.clone()),
             _ => return Err(closed().into()),
         };
-        let (Some(local), peer) = self.ends else {
-            return Err(io::Error::from(io::ErrorKind::InvalidInput).into());
-        };
-        let wing = Arc::clone(&self.wing);
+        let (Some(local), peer) = self.ends else { return Err(invalid().into()) };
+        let wing = self.wing.upgrade().ok_or_else(closed)?;
+        fate::step(Some(qp), Some(local), peer, self.name, "connecting");
         wing.connect(Call::new(self, (local, peer), private_data));
         Ok(())
     }
@@ -152,72 +189,76 @@ impl Exchange for Connection {
         params: &ConnectParams,
         _traffic_class: Option<u8>,
     ) -> Result<(), ConnectError> {
-        let endpoint = qp.endpoint.as_ref().ok_or_else(closed)?;
-        let stream = self.take_request()?.accept(&params.private_data)?;
-        *self.state.lock() = State::Connected(Arc::clone(endpoint));
-        let run = self.run(endpoint, stream, (params.ird, params.ord), Vec::new());
-        Ok(run.inspect_err(|_| self.is_told_of_the_end())?)
+        let endpoint = qp.endpoint.as_ref().ok_or_else(invalid)?;
+        let request = self.take_request(State::Answering)?;
+        let answered = request.accept(&params.private_data).and_then(|stream| {
+            let is_answering = |state: &State| matches!(state, State::Answering);
+            let depths = (params.ird, params.ord);
+            self.run(is_answering, endpoint, stream, depths, Vec::new())
+        });
+        Ok(answered.inspect_err(|_| *self.state.lock() = State::Over(None))?)
     }
 
     fn reject(&self, private_data: &[u8]) -> io::Result<()> {
-        self.take_request()?.reject(private_data)
+        self.take_request(State::Over(None))?.reject(private_data)
     }
 
     fn disconnect(self: Arc<Self>) {
-        if let Some(endpoint) = self.endpoint() {
-            endpoint.disconnect();
+        if let Some(connected) = self.connected() {
+            connected.end();
         }
     }
 
     fn close(self: Arc<Self>) {
         let before = std::mem::replace(&mut *self.state.lock(), State::Over(None));
         // Dropping a request refuses it.
-        if let State::Connected(endpoint) | State::Over(Some(endpoint)) = before {
-            endpoint.disconnect();
+        if let State::Connected(connected) | State::Over(Some(connected)) = before {
+            connected.end();
         }
     }
 
     fn abandon(self: Arc<Self>) {
-        let engine = self.endpoint().map(|endpoint| Arc::clone(&endpoint.engine));
-        match engine {
-            Some(engine) => engine.worker.soon(Box::new(move || self.close())),
-            None => self.close(),
+        let is_over = match &*self.state.lock() {
+            State::Connected(connected) => connected.is_over(),
+            State::Over(_) => true,
+            State::Calling(..) | State::Requested(_) | State::Answering => false,
+        };
+        if !is_over {
+            // The wing's code may run then, which has locks of its own.
+            let timers = self.timers.clone();
+            timers.soon(Box::new(move || self.close()));
         }
     }
 
     fn is_told_of_the_end(&self) {
         let mut state = self.state.lock();
-        if let State::Connected(endpoint) = &*state {
-            *state = State::Over(Some(Arc::clone(endpoint)));
+        if let State::Connected(connected) = &*state {
+            *state = State::Over(Some(connected.clone()));
         }
     }
 }
 
-/// Tells the owner how the stream ends.
-struct TellOwner(Arc<dyn Owner>);
-
-impl Observer for TellOwner {
-    fn disconnected(&self, why: Ended) {
-        let Self(owner) = self;
-        owner.tell(EventKind::Disconnected(why));
-    }
+fn invalid() -> io::Error {
+    io::ErrorKind::InvalidInput.into()
 }
 
 /// A peer asks for a connection: the program gets it as an event of the id that listens.
 pub(super) fn asked(
     listener: &dyn Listener,
-    wing: &Arc<dyn Wing>,
+    (wing, name): (&Weak<dyn Wing>, &'static str),
+    timers: &Timers,
     (local, peer): (SocketAddr, SocketAddr),
     private_data: Vec<u8>,
     request: Box<dyn Request>,
 ) {
-    fate::step(None, Some(local), peer, wing.name(), "a peer asks for a connection");
+    fate::step(None, Some(local), peer, name, "a peer asks for a connection");
     let (ird, ord, rnr_retry, retry_count) = (None, None, None, None);
     let kind = EventKind::ConnectRequest { private_data, ird, ord, rnr_retry, retry_count };
     let make = |owner| {
         let state = Mutex::new(State::Requested(request));
         let ends = (Some(local), peer);
-        Arc::new(Connection { owner, wing: Arc::clone(wing), ends, state }) as Arc<dyn Exchange>
+        let (wing, timers) = (Weak::clone(wing), timers.clone());
+        Arc::new(Connection { owner, timers, wing, name, ends, state }) as Arc<dyn Exchange>
     };
     listener.requested(Some(local), peer, Box::new(make), kind);
 }
@@ -228,10 +269,11 @@ pub(super) struct Listening(Mutex<Option<Box<dyn Any + Send + Sync>>>);
 impl Listening {
     pub(super) fn start(
         wing: &Arc<dyn Wing>,
+        timers: &Timers,
         addr: SocketAddr,
         listener: Arc<dyn Listener>,
     ) -> io::Result<Arc<Self>> {
-        let listening = wing.listen(addr, Inbox::new(wing, listener))?;
+        let listening = wing.listen(addr, Inbox::new(wing, timers, listener))?;
         Ok(Arc::new(Self(Mutex::new(Some(listening)))))
     }
 }
@@ -246,7 +288,8 @@ impl Arrivals for Listening {
 
 /// A queue pair that meets its peer.
 pub(crate) struct Meet {
-    wing: Arc<dyn Wing>,
+    /// The wing may keep the meeting.
+    wing: Weak<dyn Wing>,
     /// The queue pair has the meeting.
     endpoint: Weak<Endpoint>,
     peer: Mutex<Option<Peer>>,
@@ -254,7 +297,7 @@ pub(crate) struct Meet {
 
 impl Meet {
     pub(super) fn new(wing: &Arc<dyn Wing>, endpoint: &Arc<Endpoint>) -> Arc<Self> {
-        let (wing, endpoint) = (Arc::clone(wing), Arc::downgrade(endpoint));
+        let (wing, endpoint) = (Arc::downgrade(wing), Arc::downgrade(endpoint));
         Arc::new(Self { wing, endpoint, peer: Mutex::new(None) })
     }
 
@@ -265,7 +308,8 @@ impl Meet {
     pub(super) fn met(&self, peer: &Peer, stream: Box<dyn Port>) -> io::Result<()> {
         let endpoint = self.endpoint.upgrade().filter(|_| self.is_wanted(peer));
         let endpoint = endpoint.ok_or_else(closed)?;
-        Link::attach_other(&endpoint, stream, Arc::new(Nobody), || {})
+        let number = endpoint.engine.worker.next_id();
+        Link::attach_other(&endpoint, stream, number, Arc::new(Nobody), || {})
     }
 }
 
@@ -283,7 +327,7 @@ impl Meeting for Meet {
     fn seek(self: Arc<Self>, peer: &Peer) -> io::Result<()> {
         let endpoint = self.endpoint.upgrade().ok_or_else(closed)?;
         *self.peer.lock() = Some(*peer);
-        let wing = Arc::clone(&self.wing);
+        let wing = self.wing.upgrade().ok_or_else(closed)?;
         wing.meet(Seeker::new(endpoint.id(), *peer, self));
         Ok(())
     }

@@ -58,7 +58,7 @@ impl Wires {
         match engine.options.spoken() {
             Wire::Iwarp => engine.numbers.addressable(),
             Wire::Auto => {
-                // As above.
+                // It is iWARP where there are no datagrams.
                 let mux = mux.open_if_any(engine);
                 let found = mux.map(|mux| engine.numbers.addressable_by_both(&mux));
                 found.and_then(Result::ok).map_or_else(|| engine.numbers.addressable(), Ok)

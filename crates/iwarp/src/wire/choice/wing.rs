@@ -14,13 +14,14 @@ use std::any::Any;
 use std::fmt::Debug;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use iwarp_types::{Accessor, BoxedCore};
 
 use super::foreign::{self, Connection, Meet};
 
 use crate::connect::{ConnectError, Listener, Peer};
+use crate::engine::timers::Timers;
 use crate::port::Port;
 
 /// A wire. Its calls do not wait.
@@ -45,7 +46,7 @@ pub trait Wing: Debug + Send + Sync {
     fn meet(&self, seeker: Seeker);
 }
 
-/// A connection that a program asks for. Dropping it refuses.
+/// A connection that a program asks for. Dropping it tells the program that the peer refuses.
 #[derive(Debug)]
 pub struct Call {
     /// The local address.
@@ -64,6 +65,11 @@ impl Call {
         private_data: Vec<u8>,
     ) -> Self {
         Self { local, peer, private_data, connection: Some(connection) }
+    }
+
+    /// True while the program waits for the peer.
+    pub fn is_wanted(&self) -> bool {
+        self.connection.as_ref().is_some_and(|connection| connection.is_wanted())
     }
 
     /// The peer has accepted: its stream is here, and its program's words.
@@ -103,18 +109,21 @@ impl Drop for Call {
 #[derive(Clone)]
 pub struct Inbox {
     listener: Arc<dyn Listener>,
-    wing: Arc<dyn Wing>,
+    timers: Timers,
+    wing: Weak<dyn Wing>,
+    name: &'static str,
 }
 
 impl Debug for Inbox {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Inbox").field("wing", &self.wing).finish_non_exhaustive()
+        f.debug_struct("Inbox").field("wing", &self.name).finish_non_exhaustive()
     }
 }
 
 impl Inbox {
-    pub(super) fn new(wing: &Arc<dyn Wing>, listener: Arc<dyn Listener>) -> Self {
-        Self { listener, wing: Arc::clone(wing) }
+    pub(super) fn new(wing: &Arc<dyn Wing>, timers: &Timers, listener: Arc<dyn Listener>) -> Self {
+        let (timers, name) = (timers.clone(), wing.name());
+        Self { listener, timers, wing: Arc::downgrade(wing), name }
     }
 
     /// A peer asks for a connection: the program gets an event.
@@ -125,11 +134,13 @@ impl Inbox {
         private_data: Vec<u8>,
         request: Box<dyn Request>,
     ) {
-        foreign::asked(&*self.listener, &self.wing, (local, peer), private_data, request);
+        let Self { listener, timers, wing, name } = self;
+        foreign::asked(&**listener, (wing, *name), timers, (local, peer), private_data, request);
     }
 }
 
-/// A peer's request for a connection, until the program has answered. Dropping it refuses.
+/// A peer's request for a connection, until the program has answered. Dropping it refuses, which any
+/// thread may do: a wing calls [`Inbox::asked`] and drops a [`Call`] without locks of its own.
 pub trait Request: Send + Sync {
     /// The program accepts: tells the peer, and returns the stream to it.
     ///

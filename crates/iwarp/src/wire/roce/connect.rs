@@ -35,7 +35,7 @@ pub(crate) struct Connection {
     owner: Arc<dyn Owner>,
     timers: Timers,
     ends: Ends,
-    /// The question to the peer; `None` of one that asks.
+    /// The question to the peer; `None` where the peer asks.
     asks: Option<Asks>,
     state: Mutex<State>,
 }
@@ -70,6 +70,8 @@ struct State {
     early: Option<Vec<u8>>,
     /// When the peer is asked once more.
     next: Option<Alarm>,
+    /// The queue pair may be another connection's from now on.
+    is_released: bool,
 }
 
 /// The progress of a connection.
@@ -105,6 +107,7 @@ impl Connection {
             depths: (0, 0),
             early: None,
             next: None,
+            is_released: false,
         });
         Arc::new(Self { owner, timers: timers.clone(), ends, asks, state })
     }
@@ -233,6 +236,7 @@ impl Connection {
             (attributes.max_dest_rd_atomic.into(), attributes.max_rd_atomic.into());
         if let Some(endpoint) = endpoint {
             self.raise(endpoint, &attributes)?;
+            self.advance(Step::Accepted, Step::Accepted, endpoint)?;
         }
         communication.accept(&accept)
     }
@@ -286,13 +290,37 @@ impl Connection {
         }
     }
 
-    /// The queue pair is of no more use.
+    /// The queue pair is of no more use. Once only: the program may use it for another connection
+    /// afterwards.
     fn fail(self: &Arc<Self>) {
-        if let Some(endpoint) = self.qp() {
-            endpoint.engine.live.remove(self);
-            // Every state may become that of an error.
-            let _ = endpoint.modify(QpState::Err);
+        let endpoint = {
+            let mut state = self.state.lock();
+            let was_released = std::mem::replace(&mut state.is_released, true);
+            state.endpoint.clone().filter(|_| !was_released)
+        };
+        if let Some(endpoint) = endpoint {
+            self.undo(&endpoint);
         }
+    }
+
+    /// Ends what [`Self::raise`] has begun.
+    fn undo(self: &Arc<Self>, endpoint: &Arc<Endpoint>) {
+        endpoint.engine.live.remove(self);
+        // Every state may become that of an error.
+        let _ = endpoint.modify(QpState::Err);
+    }
+
+    /// Goes on to the step `to` with a queue pair that was set up, unless it was given up meanwhile.
+    fn advance(self: &Arc<Self>, from: Step, to: Step, endpoint: &Arc<Endpoint>) -> io::Result<()> {
+        {
+            let mut state = self.state.lock();
+            if state.step == from {
+                state.step = to;
+                return Ok(());
+            }
+        }
+        self.undo(endpoint);
+        Err(io::ErrorKind::NotConnected.into())
     }
 
     /// The peer has accepted.
@@ -334,7 +362,7 @@ impl Connection {
                 // The peer learns it at once.
                 let _ = communication.reject(RejectReason::NoResources, &[]);
             })?;
-            self.state.lock().step = Step::Established;
+            self.advance(Step::Asked, Step::Established, &endpoint)?;
             communication.ready()
         });
         match ready {
@@ -347,13 +375,17 @@ impl Connection {
     fn refused(self: &Arc<Self>, kind: EventKind) {
         self.finish(Step::Over);
         self.tell_failure(&kind);
-        if let Some(endpoint) = self.qp() {
+        let endpoint = {
+            let mut state = self.state.lock();
+            state.is_released = true;
+            state.endpoint.take()
+        };
+        if let Some(endpoint) = endpoint {
             endpoint.engine.live.remove(self);
         }
-        if self.asks.is_some() {
-            self.owner.failed(&**self);
+        if self.asks.is_none() || self.owner.failed(&**self) {
+            self.owner.tell(kind);
         }
-        self.owner.tell(kind);
     }
 
     /// Says for the log why it is not made.

@@ -14,6 +14,7 @@ use iwarp_types::PortSpace;
 use super::ends::Ends;
 use super::{connect, sidr};
 use crate::connect::{Arrivals, Listener};
+use crate::engine::sync::Mutex;
 use crate::engine::timers::Timers;
 use crate::wire::roce::manager::{Communication, ConnectionManager, Host, Listening};
 
@@ -30,7 +31,7 @@ pub(crate) struct Offer {
 
 /// A service of an id's, as long as it is offered.
 pub(crate) struct Serving {
-    _listening: Listening,
+    listening: Mutex<Option<Listening>>,
     _reception: Arc<Reception>,
 }
 
@@ -59,13 +60,16 @@ impl Serving {
         let reception = Arc::new(Reception { listener, datagrams, timers: timers.clone() });
         let host = Arc::downgrade(&reception);
         let listening = manager.listen(&listen, host)?;
-        Ok(Arc::new(Self { _listening: listening, _reception: reception }))
+        let listening = Mutex::new(Some(listening));
+        Ok(Arc::new(Self { listening, _reception: reception }))
     }
 }
 
 impl Arrivals for Serving {
-    /// Dropping it does that.
-    fn stop(&self) {}
+    fn stop(&self) {
+        let listening = self.listening.lock().take();
+        drop(listening);
+    }
 }
 
 /// The program, which gets requests as events of its id.

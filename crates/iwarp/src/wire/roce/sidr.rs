@@ -25,7 +25,8 @@ use crate::wire::roce::manager::{Communication, ConnectionManager, Party};
 /// A SIDR request of this end, until it is answered.
 pub(crate) struct SidrRequest {
     owner: Arc<dyn Owner>,
-    manager: Arc<ConnectionManager>,
+    /// Absent once the question is answered: an id may be kept for long then.
+    manager: Mutex<Option<Arc<ConnectionManager>>>,
     ends: Ends,
     service: ServiceId,
     private_data: Vec<u8>,
@@ -55,6 +56,7 @@ impl SidrRequest {
         let service = ServiceId::new(space, peer.port());
         let private_data = private_data.to_vec();
         let (retries, slot) = (Retries::begin(timers), Mutex::new(Slot::Starting(None)));
+        let manager = Mutex::new(Some(manager));
         Arc::new(Self { owner, manager, ends, service, private_data, retries, slot })
     }
 
@@ -67,7 +69,8 @@ impl SidrRequest {
             private_data: &self.private_data,
         };
         let party = Arc::downgrade(self);
-        let communication = Communication::resolve(&self.manager, &resolve, party)?;
+        let manager = self.manager.lock().clone().ok_or(io::ErrorKind::NotConnected)?;
+        let communication = Communication::resolve(&manager, &resolve, party)?;
         let mut slot = self.slot.lock();
         let mut before = None;
         if matches!(*slot, Slot::Starting(None)) {
@@ -128,6 +131,8 @@ impl SidrRequest {
         let before = std::mem::replace(&mut *slot, end);
         drop(slot);
         drop(before);
+        let manager = self.manager.lock().take();
+        drop(manager);
     }
 }
 

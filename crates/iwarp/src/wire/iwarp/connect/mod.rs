@@ -5,25 +5,23 @@
 //! ```text
 //!   outgoing   the attempts to connect: the MPA Request, the Reply
 //!   incoming   the Requests that come in at an id which listens
-//!   watch      connections that are up
 //! ```
 
 mod incoming;
 mod outgoing;
-mod watch;
 
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Weak};
 
+use iwarp_proto::mpa::startup::Negotiated;
 use iwarp_types::Time;
 
 pub(crate) use self::incoming::Listening;
 use self::outgoing::Outgoing;
-use self::watch::{Connected, Watch, established};
 use crate::connect::{
-    By, Call, ConnectError, ConnectParams, ConnectionState, Exchange, Meanwhile, NamedQp, Owner,
-    closed,
+    By, Call, ConnectError, ConnectParams, Connected, ConnectionState, EventKind, Exchange,
+    Meanwhile, NamedQp, Owner, Watch, closed,
 };
 use crate::engine::Engine;
 use crate::engine::endpoint::Endpoint;
@@ -115,6 +113,13 @@ impl Connection {
         Ok(watch)
     }
 
+    /// Ends a connection whose stream is attached by now, if it was closed before that.
+    fn end_if_closed(&self, endpoint: &Arc<Endpoint>, number: u64) {
+        if matches!(*self.state.lock(), State::Over(None)) {
+            endpoint.disconnect_if(number);
+        }
+    }
+
     /// Replaces a state by its end, and returns it.
     fn take(&self) -> State {
         std::mem::replace(&mut *self.state.lock(), State::Over(None))
@@ -178,7 +183,7 @@ impl Exchange for Connection {
         let (stream, terms) = answering.accept(&self.engine, params)?;
         let connection = self.engine.worker.next_id();
         let waits = terms.peer_to_peer;
-        let watch = Watch::new(&self.owner, waits.then_some(terms));
+        let watch = Watch::new(&self.owner, waits.then(|| established(&terms, Vec::new())));
         *state = State::Connected(watch.connected(endpoint, connection));
         drop(state);
         let agreed = Agreed { terms, rnr_retry: params.rnr_retry };
@@ -188,7 +193,9 @@ impl Exchange for Connection {
                     self.owner.tell(established(&terms, Vec::new()));
                 }
             });
-        Ok(attached.inspect_err(|_| self.is_told_of_the_end())?)
+        attached.inspect_err(|_| self.is_told_of_the_end())?;
+        self.end_if_closed(endpoint, connection);
+        Ok(())
     }
 
     fn reject(&self, private_data: &[u8]) -> io::Result<()> {
@@ -227,7 +234,9 @@ impl Exchange for Connection {
             Link::attach(endpoint, stream, &agreed, connection, Some(Arc::new(watch)), || {});
         attached.inspect_err(|_| {
             self.owner.failed(&*self);
-        })
+        })?;
+        self.end_if_closed(endpoint, connection);
+        Ok(())
     }
 
     fn disconnect(self: Arc<Self>) {
@@ -262,4 +271,10 @@ impl Exchange for Connection {
             *state = State::Over(Some(connected.clone()));
         }
     }
+}
+
+/// The event that tells of a connection on these terms.
+pub(super) fn established(terms: &Negotiated, private_data: Vec<u8>) -> EventKind {
+    let Negotiated { ird, ord, peer_ird, peer_ord, .. } = *terms;
+    EventKind::Established { private_data, ird, ord, peer_ird, peer_ord }
 }

@@ -460,12 +460,11 @@ impl Outgoing {
         let stream = operate(line, &self.engine.options)?;
         let agreed = Agreed { terms: reply.negotiated, rnr_retry: self.params.rnr_retry };
         let terms = &reply.negotiated;
-        if let Some(local) = local {
-            self.owner.is_at(local);
-        }
+        let is_at = || local.into_iter().for_each(|local| self.owner.is_at(local));
         let endpoint = self.qp.as_ref().and_then(|qp| qp.endpoint.as_ref());
         let Some(endpoint) = endpoint else {
             let (ird, ord, private_data) = (terms.ird, terms.ord, reply.private_data);
+            is_at();
             connection.responded(stream, agreed)?;
             self.owner.tell(EventKind::Responded { private_data, ird, ord });
             return Ok(());
@@ -475,10 +474,12 @@ impl Outgoing {
             Link::attach(endpoint, stream, &agreed, number, None, || {})?;
             return Err(ConnectError::Terms(fault));
         }
+        is_at();
         let watch = Arc::new(connection.connected(endpoint, number)?) as Arc<dyn Observer>;
         Link::attach(endpoint, stream, &agreed, number, Some(watch), || {
             self.owner.tell(established(terms, reply.private_data));
         })?;
+        connection.end_if_closed(endpoint, number);
         Ok(())
     }
 }

@@ -65,14 +65,15 @@ impl Link {
         Self::attach_by(endpoint, &mut establish, stream, Some(terms), how, None, || {})
     }
 
-    /// Runs a connected stream on a core that is not iWARP's, without any start-up.
+    /// Runs a connected stream on a core that is not iWARP's, without any start-up; `connection` as
+    /// for [`Self::attach`].
     pub(crate) fn attach_other(
         endpoint: &Arc<Endpoint>,
         stream: Box<dyn Port>,
+        connection: u64,
         observer: Arc<dyn Observer>,
         established: impl FnOnce(),
     ) -> io::Result<()> {
-        let connection = endpoint.engine.worker.next_id();
         let mut establish = |core: &mut dyn EndpointCore| {
             let core = core.of::<BoxedCore>().expect(OF_ITS_KIND);
             core.establish(endpoint.now());

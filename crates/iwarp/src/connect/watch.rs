@@ -4,12 +4,10 @@
 
 use std::sync::Arc;
 
-use iwarp_proto::mpa::startup::Negotiated;
-
-use crate::connect::{EventKind, Owner};
+use super::{EventKind, Owner};
 use crate::engine::ended::{Ended, Observer};
 use crate::engine::endpoint::Endpoint;
-use crate::engine::sync::{AtomicBool, Ordering};
+use crate::engine::sync::{AtomicBool, Mutex, Ordering};
 
 /// A stream's connection that there is or was.
 #[derive(Clone)]
@@ -35,15 +33,16 @@ impl Connected {
 /// Passes on what happens to a connection.
 pub(crate) struct Watch {
     owner: Arc<dyn Owner>,
-    /// The terms, where the connection is up only when the peer's first frame has come.
-    established: Option<Negotiated>,
+    /// The event that tells of the connection, where it is up only when the peer's first frame has
+    /// come.
+    established: Mutex<Option<EventKind>>,
     over: Arc<AtomicBool>,
 }
 
 impl Watch {
-    pub(crate) fn new(owner: &Arc<dyn Owner>, established: Option<Negotiated>) -> Self {
+    pub(crate) fn new(owner: &Arc<dyn Owner>, established: Option<EventKind>) -> Self {
         let owner = Arc::clone(owner);
-        Self { owner, established, over: Arc::new(AtomicBool::new(false)) }
+        Self { owner, established: Mutex::new(established), over: Arc::new(AtomicBool::new(false)) }
     }
 
     /// The connection that it watches, by its number.
@@ -54,8 +53,9 @@ impl Watch {
 
 impl Observer for Watch {
     fn first_heard(&self) {
-        if let Some(terms) = &self.established {
-            self.owner.tell(established(terms, Vec::new()));
+        let established = self.established.lock().take();
+        if let Some(kind) = established {
+            self.owner.tell(kind);
         }
     }
 
@@ -63,10 +63,4 @@ impl Observer for Watch {
         self.over.store(true, Ordering::SeqCst);
         self.owner.tell(EventKind::Disconnected(why));
     }
-}
-
-/// The event that tells of a connection on these terms.
-pub(super) fn established(terms: &Negotiated, private_data: Vec<u8>) -> EventKind {
-    let Negotiated { ird, ord, peer_ird, peer_ord, .. } = *terms;
-    EventKind::Established { private_data, ird, ord, peer_ird, peer_ord }
 }
