@@ -126,7 +126,7 @@ impl World {
             let event = self.until(|| events.try_next());
             assert!(matches!(event.kind, EventKind::Established { .. }), "{:?}", event.kind);
         }
-        // What an end does about a peer that it has not heard is done.
+        // Long enough for all that an end does about a peer that it has not heard.
         for _ in 0..10 {
             self.clock.advance(Duration::from_millis(100));
             self.turn();

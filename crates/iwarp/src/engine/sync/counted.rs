@@ -17,12 +17,12 @@ thread_local! {
 pub(crate) struct Counts {
     /// By the type that is locked.
     locks: BTreeMap<&'static str, u32>,
-    /// Those of locks included: one to take each and one to free it.
+    /// Including locks: one to take each and one to free it.
     pub(crate) read_modify_writes: u32,
 }
 
 impl Counts {
-    /// Those of `work`, done by this thread.
+    /// The counts of `work`, done by this thread.
     pub(crate) fn of(work: impl FnOnce()) -> Self {
         COUNTS.take();
         work();

@@ -60,7 +60,7 @@ impl Shared for Receiving<'_> {
     fn with<R>(&self, f: impl FnOnce(&mut Qp) -> R) -> R {
         self.endpoint.with_receiving(f, |qp: &mut Qp, habits| {
             self.seen.set(self.how.map(|how| {
-                // Only bytes that nobody has asked for need the time.
+                // Only the worker needs the time, and it comes later.
                 habits.arrived(qp.arrivals(), how, || 0);
                 let (wanted, intent) = (qp.wanted(), Intent::of(qp));
                 Seen { wanted, intent, waits: qp.has_parked() || qp.is_stalled() }
