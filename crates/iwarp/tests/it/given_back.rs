@@ -62,7 +62,7 @@ fn the_port_is_given_back_after_the_last_use() {
             assert!(!is_free());
             let client = found(&channel, &id);
             drop(id);
-            // Who knows the answer needs the port no more.
+            // An id that knows the answer needs the port no more.
             given_back();
             drop(client);
         }

@@ -85,7 +85,7 @@ impl Wires {
         }
     }
 
-    /// Opens whatever connections over packets need, which may take a second.
+    /// Opens UDP port 4791 for connections over packets, which may take a second.
     ///
     /// # Errors
     ///
