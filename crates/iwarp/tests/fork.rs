@@ -149,6 +149,12 @@ fn what_a_child_inherits_answers_with_errors_and_can_be_dropped() {
         assert!(window.next_stag().is_err());
         refused(id.bind("127.0.0.1:0".parse().unwrap()));
         refused(id.resolve_addr(None, "127.0.0.1:9".parse().unwrap()));
+        refused(id.connect_first_with(1, &ConnectParams::default()));
+        refused(id.use_number(1, &ConnectParams::default()));
+        assert!(!id.speaks_roce());
+        refused(id.ask(b""));
+        refused(id.answer(&client.qp, 0, b""));
+        refused(id.answer_with(1, 0, b""));
         refused(events.wait(Some(DEADLINE)));
         refused(listener.accept(Some(DEADLINE)));
         client.connection.disconnect();
@@ -170,9 +176,10 @@ fn make_qp(end: &End) -> io::Result<QueuePair> {
 }
 
 /// The sources with methods that programs call, on objects that a child may have inherited.
-const SOURCES: [&str; 22] = [
+const SOURCES: [&str; 29] = [
     include_str!("../src/verbs/channel.rs"),
     include_str!("../src/verbs/cq.rs"),
+    include_str!("../src/verbs/create.rs"),
     include_str!("../src/verbs/device.rs"),
     include_str!("../src/verbs/inherit.rs"),
     include_str!("../src/verbs/mr.rs"),
@@ -182,6 +189,11 @@ const SOURCES: [&str; 22] = [
     include_str!("../src/cm/blocking.rs"),
     include_str!("../src/cm/channel.rs"),
     include_str!("../src/cm/id.rs"),
+    include_str!("../src/cm/id/calls.rs"),
+    include_str!("../src/cm/id/datagrams.rs"),
+    include_str!("../src/cm/id/listening.rs"),
+    include_str!("../src/cm/id/ports.rs"),
+    include_str!("../src/cm/made.rs"),
     include_str!("../src/session/batch.rs"),
     include_str!("../src/session/block.rs"),
     include_str!("../src/session/credits.rs"),
@@ -191,6 +203,7 @@ const SOURCES: [&str; 22] = [
     include_str!("../src/session/permit.rs"),
     include_str!("../src/session/pool.rs"),
     include_str!("../src/session/receiver.rs"),
+    include_str!("../src/session/receivers.rs"),
     include_str!("../src/session/scope.rs"),
     include_str!("../src/session/setup.rs"),
 ];
@@ -568,6 +581,7 @@ fn sessions_in_a_child_answer_and_none_hangs() {
         assert!(ours.write_immediate(block(), &grant, 0, [0; 4]).wait().is_err());
         assert!(ours.atomic(&grant, 0, AtomicOp::FetchAdd { add: 1, mask: 0 }).wait().is_err());
         assert!(ours.expose(64, Access::REMOTE_READ).is_err());
+        let _ = ours.metrics();
         assert!(permit.send_inline(b"x").wait().is_err());
         assert!(crediting.wait().is_err() && credits.try_reserve().is_none());
         assert!(credits.reserve().wait_timeout(DEADLINE).is_err());

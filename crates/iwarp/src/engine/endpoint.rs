@@ -25,6 +25,8 @@
 //!   ends the stream, only from placing to withheld, with `core` locked.
 //! - `postpones`: set by a thread that completes a receive which waits, cleared by the one that reports
 //!   it; `core` locked. It is read without.
+//! - `overran`: set with `core` locked by a thread that hands on a completion for which a queue has no room;
+//!   nothing clears it, and threads that see it look at the core once more.
 //! - `wants_timer`: set with `core` locked by any thread that has called the core, cleared by the one
 //!   that then sets the timer.
 
@@ -90,6 +92,7 @@ pub(crate) struct Endpoint {
     postpones: AtomicBool,
     /// The core has asked for a call at some time.
     wants_timer: AtomicBool,
+    overran: AtomicBool,
     /// Not given to another queue pair while anything still refers to it.
     number: Number,
     /// Brings the packets that come for the number.
@@ -274,6 +277,7 @@ impl Endpoint {
             placing: Placing::new(),
             postpones: AtomicBool::new(false),
             wants_timer: AtomicBool::new(false),
+            overran: AtomicBool::new(false),
             number,
             packets,
         }))
@@ -380,6 +384,12 @@ impl Endpoint {
             self.note_time(core.poll_timeout(), *timer);
         }
         Some(result)
+    }
+
+    /// True if a completion found no room in its queue, by which the connection ends.
+    #[inline]
+    pub(crate) fn has_overrun(&self) -> bool {
+        self.overran.load(Ordering::Acquire)
     }
 
     /// The core asks for a call at that time, and the worker is going to call it at another.

@@ -82,6 +82,16 @@ impl Endpoint {
         self.end_by(|_| true, DISCONNECTED, |core| core.disconnect());
     }
 
+    /// The connection over packets that it has from now on has this number.
+    pub(crate) fn number_connection(&self, connection: u64) {
+        self.core.lock().connection = connection;
+    }
+
+    /// True if it has the connection with this number, or had it last.
+    pub(crate) fn has_connection(&self, connection: u64) -> bool {
+        self.core.lock().connection == connection
+    }
+
     /// As above, unless the queue pair has another connection by now.
     pub(crate) fn disconnect_if(self: &Arc<Self>, connection: u64) {
         self.hold_back_no_more();

@@ -74,6 +74,7 @@ impl Endpoint {
             if !overrun || !core.is_connected() {
                 return;
             }
+            self.overran.store(true, Ordering::Release);
             core.fail_locally("completion queue overrun");
             overrun = false;
         }

@@ -349,6 +349,8 @@ impl Link {
     fn answer(&self, by: By, seen: Option<Seen>) {
         // Habits decide whether an acknowledgement waits.
         let seen = seen.filter(|seen| seen.wanted != Wanted::Acknowledgement);
+        // A completion that was postponed may have ended the connection since.
+        let seen = seen.filter(|_| !self.endpoint.has_overrun());
         let (wanted, waits, intent) = match seen {
             Some(Seen { wanted, intent, .. }) => (wanted, false, intent),
             None => self.look_at_arrival(by),

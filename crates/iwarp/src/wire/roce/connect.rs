@@ -70,8 +70,20 @@ struct State {
     early: Option<Vec<u8>>,
     /// When the peer is asked once more.
     next: Option<Alarm>,
-    /// The queue pair may be another connection's from now on.
-    is_released: bool,
+    /// Number of the queue pair, once it is known.
+    number: u32,
+    usage: Usage,
+}
+
+/// The part that the queue pair has in a connection.
+#[derive(Clone, Copy, Debug)]
+enum Usage {
+    /// It is not set up yet.
+    None,
+    /// It is set up for the connection of that number.
+    Raised(u64),
+    /// The program may use it for another connection.
+    Released,
 }
 
 /// The progress of a connection.
@@ -99,6 +111,7 @@ impl Connection {
         asks: Option<Asks>,
         endpoint: Option<Arc<Endpoint>>,
     ) -> Arc<Self> {
+        let number = asks.as_ref().map_or(0, |asks| asks.number);
         let state = Mutex::new(State {
             step: if asks.is_some() { Step::Asked } else { Step::Requested },
             communication: None,
@@ -107,7 +120,8 @@ impl Connection {
             depths: (0, 0),
             early: None,
             next: None,
-            is_released: false,
+            number,
+            usage: Usage::None,
         });
         Arc::new(Self { owner, timers: timers.clone(), ends, asks, state })
     }
@@ -236,7 +250,7 @@ impl Connection {
             (attributes.max_dest_rd_atomic.into(), attributes.max_rd_atomic.into());
         if let Some(endpoint) = endpoint {
             self.raise(endpoint, &attributes)?;
-            self.advance(Step::Accepted, Step::Accepted, endpoint)?;
+            self.advance(Step::Accepted, Step::Accepted)?;
         }
         communication.accept(&accept)
     }
@@ -257,7 +271,10 @@ impl Connection {
         for step in [QpState::Rtr, QpState::Rts] {
             endpoint.modify(step).map_err(io::Error::other)?;
         }
+        let connection = endpoint.engine.worker.next_id();
+        endpoint.number_connection(connection);
         endpoint.carry_on();
+        self.state.lock().usage = Usage::Raised(connection);
         // When the process exits the peer is told.
         endpoint.engine.live.add(self)?;
         Ok(())
@@ -285,33 +302,43 @@ impl Connection {
 
     /// Says for the log why the connection ends.
     fn because(&self, why: &str) {
-        if let Some(endpoint) = self.qp() {
+        let endpoint = {
+            let state = self.state.lock();
+            let is_released = matches!(state.usage, Usage::Released);
+            state.endpoint.clone().filter(|_| !is_released)
+        };
+        if let Some(endpoint) = endpoint {
             endpoint.ends(why);
         }
     }
 
-    /// The queue pair is of no more use. Once only: the program may use it for another connection
-    /// afterwards.
+    /// The queue pair is of no more use. Once it was set up, that is said once only: the program may
+    /// use it for another connection afterwards.
     fn fail(self: &Arc<Self>) {
-        let endpoint = {
+        let (endpoint, usage) = {
             let mut state = self.state.lock();
-            let was_released = std::mem::replace(&mut state.is_released, true);
-            state.endpoint.clone().filter(|_| !was_released)
+            let usage = state.usage;
+            if matches!(usage, Usage::Raised(_)) {
+                state.usage = Usage::Released;
+            }
+            (state.endpoint.clone(), usage)
         };
-        if let Some(endpoint) = endpoint {
-            self.undo(&endpoint);
+        let Some(endpoint) = endpoint else { return };
+        // Every state may become that of an error.
+        match usage {
+            Usage::None => _ = endpoint.modify(QpState::Err),
+            Usage::Raised(connection) => {
+                endpoint.engine.live.remove(self);
+                if endpoint.has_connection(connection) {
+                    let _ = endpoint.modify(QpState::Err);
+                }
+            }
+            Usage::Released => {}
         }
     }
 
-    /// Ends what [`Self::raise`] has begun.
-    fn undo(self: &Arc<Self>, endpoint: &Arc<Endpoint>) {
-        endpoint.engine.live.remove(self);
-        // Every state may become that of an error.
-        let _ = endpoint.modify(QpState::Err);
-    }
-
     /// Goes on to the step `to` with a queue pair that was set up, unless it was given up meanwhile.
-    fn advance(self: &Arc<Self>, from: Step, to: Step, endpoint: &Arc<Endpoint>) -> io::Result<()> {
+    fn advance(self: &Arc<Self>, from: Step, to: Step) -> io::Result<()> {
         {
             let mut state = self.state.lock();
             if state.step == from {
@@ -319,7 +346,7 @@ impl Connection {
                 return Ok(());
             }
         }
-        self.undo(endpoint);
+        self.fail();
         Err(io::ErrorKind::NotConnected.into())
     }
 
@@ -362,7 +389,7 @@ impl Connection {
                 // The peer learns it at once.
                 let _ = communication.reject(RejectReason::NoResources, &[]);
             })?;
-            self.advance(Step::Asked, Step::Established, &endpoint)?;
+            self.advance(Step::Asked, Step::Established)?;
             communication.ready()
         });
         match ready {
@@ -375,14 +402,16 @@ impl Connection {
     fn refused(self: &Arc<Self>, kind: EventKind) {
         self.finish(Step::Over);
         self.tell_failure(&kind);
+        if matches!(self.state.lock().usage, Usage::Raised(_)) {
+            self.fail();
+        }
         let endpoint = {
             let mut state = self.state.lock();
-            state.is_released = true;
+            // One that was never set up may be used again.
+            state.usage = Usage::Released;
             state.endpoint.take()
         };
-        if let Some(endpoint) = endpoint {
-            endpoint.engine.live.remove(self);
-        }
+        drop(endpoint);
         if self.asks.is_none() || self.owner.failed(&**self) {
             self.owner.tell(kind);
         }
@@ -470,6 +499,7 @@ impl Exchange for Connection {
         // It can be answered once only, even if that fails.
         state.step = Step::Accepted;
         state.endpoint.clone_from(&qp.endpoint);
+        state.number = qp.number;
         drop(state);
         Ok(self.try_accept(qp, params).inspect_err(|_| self.give_up())?)
     }
@@ -542,7 +572,7 @@ impl fmt::Debug for Connection {
 
 impl live::Connection for Connection {
     fn id(&self) -> u32 {
-        self.qp().map_or(0, |endpoint| endpoint.id())
+        self.state.lock().number
     }
 
     fn hold_back_receives(&self) {

@@ -139,7 +139,9 @@ impl Link {
             }
             if out.is_empty() && !more && !taken.more {
                 let Taken { disposition, connected, .. } = taken;
-                intent = Some(Intent { disposition, connected });
+                // Handing on the completions of what was taken may have ended the connection.
+                let is_known = !endpoint.has_overrun();
+                intent = is_known.then_some(Intent { disposition, connected });
                 break;
             }
         }

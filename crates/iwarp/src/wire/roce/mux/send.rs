@@ -229,7 +229,7 @@ impl Mux {
             }
             match turn {
                 Turn::Done => {}
-                Turn::Full => turns.push_back(endpoint),
+                Turn::Full => self.waiting.push(&endpoint),
                 Turn::Paced(at) => {
                     if alarm.is_none() {
                         let (at, this): (_, Weak<Self>) =
