@@ -237,7 +237,11 @@ mod tests {
         }
 
         fn open(&self) -> &'static Roster {
-            Box::leak(Box::new(Roster::open(&self.0).unwrap()))
+            // Kept, as memory that nothing leads to is a leak.
+            static KEPT: Mutex<Vec<&Roster>> = Mutex::new(Vec::new());
+            let roster: &Roster = Box::leak(Box::new(Roster::open(&self.0).unwrap()));
+            KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(roster);
+            roster
         }
 
         fn words(&self) -> Vec<u64> {
