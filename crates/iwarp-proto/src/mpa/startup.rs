@@ -412,6 +412,16 @@ impl Responder {
         Ok(Some((request, consumed)))
     }
 
+    /// Grants so many Reads on top of what the program grants, as [`Config::spare`] does, where only
+    /// the Request tells for what it is. The result has the Initiator's IRD and ORD then, as
+    /// [`Request::peer_ird`] and [`Request::peer_ord`] have them.
+    pub fn set_spare(&mut self, spare: u16) -> (Option<u16>, Option<u16>) {
+        self.config.spare = spare;
+        let word = self.request.and_then(|request| request.enhanced);
+        let without = |depth| without_spare(depth, spare);
+        (word.map(|word| without(word.ird)), word.map(|word| without(word.ord)))
+    }
+
     /// Makes the Reply that accepts, with this end's depths: numbers, or 0x3FFF where the ULP
     /// negotiates. The result has the values agreed: ORD is cut to the Initiator's IRD, and an IRD
     /// of 0 becomes 1 where the Initiator may begin with an RDMA Read.

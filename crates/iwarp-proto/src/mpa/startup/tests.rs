@@ -681,6 +681,18 @@ fn a_peer_is_known_by_the_depths_of_its_program() {
     assert_eq!((terms.peer_ird, terms.peer_ord), (Some(0x3fff), Some(0x3fff)));
 }
 
+#[test]
+fn a_spare_read_may_be_granted_once_the_request_has_come() {
+    let without = Config { ird: 4, ord: 2, ..Config::default() };
+    let with = Config { spare: 1, ..without };
+    let mut late = responder(without, initiator(with).request());
+    assert_eq!(late.set_spare(1), (Some(4), Some(2)));
+    let early = responder(with, initiator(with).request());
+    assert_eq!(late.accept(7, 8, b"").unwrap(), early.accept(7, 8, b"").unwrap());
+    let mut nothing = Responder::new(without, NOW);
+    assert_eq!(nothing.set_spare(1), (None, None));
+}
+
 /// Revision 1 tells nothing of depths: then the peer takes what the programs agree on.
 #[test]
 fn a_spare_read_needs_the_enhanced_word() {
