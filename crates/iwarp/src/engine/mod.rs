@@ -91,6 +91,7 @@ pub(crate) mod gid;
 pub(crate) mod group;
 pub(crate) mod handover;
 pub(crate) mod kept;
+pub(crate) mod kinds;
 pub(crate) mod live;
 pub(crate) mod mover;
 pub(crate) mod numbers;

@@ -10,48 +10,11 @@ use iwarp_types::{Extensions, RtrTypes};
 use thiserror::Error;
 
 use super::devices::{self, NamedDevice};
+pub use super::kinds::{Personality, Wire};
 use super::policy::Behaviours;
 use super::speed::Speed;
 use super::variables;
 use crate::report::LogFormat;
-
-/// The kind of a device, and the meaning of its completions.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-#[non_exhaustive]
-pub enum Personality {
-    /// Like an RNIC: a Send or Write completes when the reliable transport has accepted it, and a
-    /// Send that finds no receive ends the stream.
-    #[default]
-    Iwarp,
-    /// Like a RoCE v2 device, for programs that refuse an RNIC or take a completion to mean "placed
-    /// at the peer": a completion means that here, and a Send that finds no receive waits.
-    Roce,
-}
-
-impl Personality {
-    /// Linux's name for the GID type of such a device (`gid_attrs/types` in sysfs).
-    pub const fn gid_type(self) -> &'static str {
-        match self {
-            Self::Iwarp => "IB/RoCE v1",
-            Self::Roce => "RoCE v2",
-        }
-    }
-}
-
-/// The protocol of a reliable connected queue pair on a device with [`Personality::Roce`]. With the
-/// other personality it is always iWARP.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-#[non_exhaustive]
-pub enum Wire {
-    /// iWARP over TCP to peers that run this library, RoCE v2 to all others: each queue pair finds
-    /// out the kind of its peer.
-    #[default]
-    Auto,
-    /// iWARP over TCP.
-    Iwarp,
-    /// RoCE v2: packets over UDP.
-    Roce,
-}
 
 /// The messages that the drop-in libraries write to standard error.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -393,19 +356,13 @@ impl Options {
             };
         }
         if let Some(value) = lookup("IWARP_PERSONALITY") {
-            options.personality = match value.as_str() {
-                "iwarp" => Personality::Iwarp,
-                "roce" => Personality::Roce,
-                _ => return Err(wrong("IWARP_PERSONALITY", &value, "iwarp or roce")),
-            };
+            let personality = Personality::of_name(&value);
+            options.personality =
+                personality.ok_or_else(|| wrong("IWARP_PERSONALITY", &value, "iwarp or roce"))?;
         }
         if let Some(value) = lookup("IWARP_WIRE") {
-            options.wire = match value.as_str() {
-                "auto" => Wire::Auto,
-                "iwarp" => Wire::Iwarp,
-                "roce" => Wire::Roce,
-                _ => return Err(wrong("IWARP_WIRE", &value, "auto, iwarp or roce")),
-            };
+            let wire = Wire::of_name(&value);
+            options.wire = wire.ok_or_else(|| wrong("IWARP_WIRE", &value, "auto, iwarp or roce"))?;
         }
         if let Some(value) = lookup("IWARP_DEVICES") {
             let expected = "names with commas between, none twice, each alone or with an \

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The kinds of devices that programs know, and the protocols that a device may speak.
+
+/// The kind of a device, and the meaning of its completions.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
+pub enum Personality {
+    /// Like an RNIC: a Send or Write completes when the reliable transport has accepted it, and a
+    /// Send that finds no receive ends the stream.
+    #[default]
+    Iwarp,
+    /// Like a RoCE v2 device, for programs that refuse an RNIC or take a completion to mean "placed
+    /// at the peer": a completion means that here, and a Send that finds no receive waits.
+    Roce,
+}
+
+impl Personality {
+    /// The one of this name, as users write it.
+    pub(super) fn of_name(name: &str) -> Option<Self> {
+        match name {
+            "iwarp" => Some(Self::Iwarp),
+            "roce" => Some(Self::Roce),
+            _ => None,
+        }
+    }
+
+    /// Linux's name for the GID type of such a device (`gid_attrs/types` in sysfs).
+    pub const fn gid_type(self) -> &'static str {
+        match self {
+            Self::Iwarp => "IB/RoCE v1",
+            Self::Roce => "RoCE v2",
+        }
+    }
+}
+
+/// The protocol of a reliable connected queue pair on a device with [`Personality::Roce`]. With the
+/// other personality it is always iWARP.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
+pub enum Wire {
+    /// iWARP over TCP to peers that run this library, RoCE v2 to all others: each queue pair finds
+    /// out the kind of its peer.
+    #[default]
+    Auto,
+    /// iWARP over TCP.
+    Iwarp,
+    /// RoCE v2: packets over UDP.
+    Roce,
+}
+
+impl Wire {
+    /// The one of this name, as users write it.
+    pub(super) fn of_name(name: &str) -> Option<Self> {
+        match name {
+            "auto" => Some(Self::Auto),
+            "iwarp" => Some(Self::Iwarp),
+            "roce" => Some(Self::Roce),
+            _ => None,
+        }
+    }
+}
