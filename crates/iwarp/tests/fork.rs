@@ -355,7 +355,7 @@ fn verbs_in_a_child_answer_and_none_hangs() {
         refused(device.create_cq(8, None));
         assert_eq!((device.name(), device.node_guid()), (&*device_name, guid));
         assert_eq!(device.system_image_guid(), guid);
-        assert_eq!((device.place_of(peer), device.connections()), (0, 0));
+        assert_eq!((device.place_of(peer), device.connections()), (None, 0));
         assert_eq!(device.options().personality, device.personality());
         assert_eq!(device.options().speed, device.speed());
         assert!(device.attributes().max_qp > 0 && !device.addresses().unwrap().is_empty());
@@ -496,6 +496,7 @@ fn the_connection_manager_in_a_child_answers_and_does_not_hang() {
             refused(id.bind(any));
             refused(id.listen(1));
             assert_eq!((id.local_addr(), id.peer_addr()), (None, None));
+            assert_eq!(id.device_place(), None);
             refused(id.resolve_addr(None, addr));
             refused(id.resolve_route());
             refused(id.connect(&qp, &params));
@@ -510,6 +511,7 @@ fn the_connection_manager_in_a_child_answers_and_does_not_hang() {
         assert!(id == id.clone() && id != calling);
         refused(Id::new(&events));
         refused(EventChannel::new(&client.device));
+        refused(EventChannel::for_any_device(&client.device));
         refused(events.wait(Some(DEADLINE)));
         assert!(events.try_next().is_none());
         assert_eq!(listener.local_addr(), None);

@@ -4,8 +4,8 @@
 
 use iwarp::{CompletionQueue, QueuePair, QueuePairAttributes};
 
-use super::device;
 use crate::guard::Errno;
+use crate::verbs::Context;
 
 /// Bears a connection that transports nothing.
 pub(super) struct Carrier {
@@ -14,8 +14,9 @@ pub(super) struct Carrier {
 }
 
 impl Carrier {
-    pub(super) fn new() -> Result<Self, Errno> {
-        let device = device::device()?;
+    /// One of that context, which is its id's.
+    pub(super) fn new(context: &Context) -> Result<Self, Errno> {
+        let device = context.device();
         let cq = device.create_cq(1, None)?;
         let attributes = QueuePairAttributes::new(&cq, &cq).max_send_wr(1).max_recv_wr(1);
         let queue_pair = device.alloc_pd().create_qp(&attributes)?;

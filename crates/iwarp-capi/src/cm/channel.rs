@@ -55,7 +55,7 @@ impl CmChannel {
     pub(super) fn create() -> Result<*mut rdma_event_channel, Errno> {
         static SERIAL: AtomicU64 = AtomicU64::new(0);
 
-        let channel = EventChannel::new(device::device()?)?;
+        let channel = EventChannel::for_any_device(device::device()?)?;
         let fd = channel.as_fd().as_raw_fd();
         // The program says whether a wait on it blocks. (It is never read without an
         // event being there.)

@@ -5,7 +5,7 @@
 use std::ffi::{c_int, c_uint};
 use std::sync::{Mutex, PoisonError};
 
-use iwarp::{Device, Personality};
+use iwarp::Device;
 use iwarp_os::PerProcess;
 
 use crate::abi::{ibv_context, ibv_pd};
@@ -27,14 +27,9 @@ pub(super) fn context(place: usize) -> Result<&'static Context, Errno> {
     Ok(unsafe { Context::of(shared_context(place)?) })
 }
 
-/// The first device; the devices that the user has named are views of it.
+/// The first device, for what all devices of the process have alike.
 pub(super) fn device() -> Result<&'static Device, Errno> {
     Ok(context(0)?.device())
-}
-
-/// True if the device looks like InfiniBand, and events come as they do there.
-pub(super) fn is_infiniband() -> bool {
-    device().is_ok_and(|device| device.options().personality == Personality::Roce)
 }
 
 /// True if the user asks for the limits of a card where this device could do without.

@@ -132,6 +132,8 @@ fn request(
     match new_id(id, listener) {
         Ok(new) => {
             let (served, outstanding) = device::depths().unwrap_or((0, 0));
+            // SAFETY: just made.
+            let is_infiniband = unsafe { CmId::of(new) }.is_ok_and(CmId::is_infiniband);
             let mut told = Told::new(RDMA_CM_EVENT_CONNECT_REQUEST, 0);
             match said {
                 // The peer's outstanding Reads and Atomics are those to be served here, and the
@@ -140,7 +142,7 @@ fn request(
                     told.responder_resources = ord.map_or(served, depth);
                     told.initiator_depth = ird.map_or(outstanding, depth);
                     // Programs hand it to rdma_accept. An RNIC has none.
-                    let unsaid = if device::is_infiniband() { MOST_RETRIES } else { 0 };
+                    let unsaid = if is_infiniband { MOST_RETRIES } else { 0 };
                     told.rnr_retry_count = rnr_retry.unwrap_or(unsaid);
                     told.retry_count = retry_count.unwrap_or(unsaid);
                 }
@@ -177,7 +179,7 @@ fn new_id(id: Id, listener: &CmId) -> Result<*mut rdma_cm_id, Errno> {
     this.state().sync = sync;
     this.enter_device()?;
     this.show_addresses();
-    if device::is_infiniband() {
+    if this.is_infiniband() {
         this.show_path();
     }
     Ok(new)
@@ -198,7 +200,7 @@ fn tell(this: &CmId, kind: EventKind) -> Option<Told> {
         }
         EventKind::RouteResolved => {
             this.state().is_routed = true;
-            if device::is_infiniband() {
+            if this.is_infiniband() {
                 this.show_path();
             }
             Told::new(RDMA_CM_EVENT_ROUTE_RESOLVED, 0)
@@ -225,7 +227,7 @@ fn tell(this: &CmId, kind: EventKind) -> Option<Told> {
         EventKind::Rejected { private_data, ird, ord, reason, .. } => {
             let status = match reason {
                 Some(reason) => reason.into(),
-                None if device::is_infiniband() => REJ_CONSUMER_DEFINED,
+                None if this.is_infiniband() => REJ_CONSUMER_DEFINED,
                 None => -libc::ECONNREFUSED,
             };
             let mut told = failed(this, RDMA_CM_EVENT_REJECTED, status);
@@ -291,7 +293,7 @@ fn tell(this: &CmId, kind: EventKind) -> Option<Told> {
 fn refused(this: &CmId, error: &io::Error) -> Told {
     let of_kind = || Errno::from(io::Error::from(error.kind())).number();
     let number = error.raw_os_error().unwrap_or_else(of_kind);
-    let infiniband = device::is_infiniband();
+    let infiniband = this.is_infiniband();
     let (event, status) = match number {
         libc::ECONNREFUSED if infiniband => (RDMA_CM_EVENT_REJECTED, REJ_INVALID_SERVICE_ID),
         libc::ECONNRESET | libc::EPIPE if infiniband => (RDMA_CM_EVENT_REJECTED, REJ_NO_RESOURCES),

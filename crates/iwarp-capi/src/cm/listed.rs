@@ -5,7 +5,6 @@
 use iwarp::cm::ConnectionState;
 use iwarp_os::roster::{Id, Object, Row};
 
-use super::device;
 use super::id::CmId;
 use crate::verbs::Context;
 use crate::verbs::qp::Qp;
@@ -36,7 +35,7 @@ impl CmId {
             // SAFETY: the shared one, which stays.
             unsafe { Context::of(verbs) }.imports().place()
         } else if self.id.state() == ConnectionState::Listening {
-            device::device().ok()?.place_of(self.id.local_addr()?.ip())
+            self.id.device_place().unwrap_or(0)
         } else {
             return None;
         };

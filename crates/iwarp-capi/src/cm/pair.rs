@@ -45,7 +45,7 @@ pub(super) fn with_queue_pair(
         }
         return f(qp.queue_pair());
     }
-    let carrier = Carrier::new()?;
+    let carrier = Carrier::new(id.context()?)?;
     f(&carrier.queue_pair)?;
     let before = id.state().carrier.replace(carrier);
     drop(before);

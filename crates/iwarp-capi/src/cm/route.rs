@@ -2,6 +2,8 @@
 
 //! The way of an id: its device, its addresses and the path to its peer, as the program sees them.
 
+use iwarp::Personality;
+
 use super::abi::{ibv_sa_path_rec, rdma_ib_addr};
 use super::id::CmId;
 use super::{addr, device};
@@ -16,15 +18,29 @@ const RATE_10_GBPS: u8 = 3;
 impl CmId {
     /// Puts the id on the device of its address.
     pub(super) fn enter_device(&self) -> Result<(), Errno> {
-        let device = device::device()?;
-        let place = self.id.local_addr().map_or(0, |addr| device.place_of(addr.ip()));
-        let context = device::context(place)?;
+        let context = device::context(self.id.device_place().unwrap_or(0))?;
         self.verbs.set(context.as_abi());
         self.port_num.set(device::PORT);
         if self.pd.get().is_null() {
             self.pd.set(device::default_pd(context)?);
         }
         Ok(())
+    }
+
+    /// The context of its device; that of the first where it is on none yet.
+    pub(super) fn context(&self) -> Result<&'static Context, Errno> {
+        let verbs = self.verbs.get();
+        if verbs.is_null() {
+            return device::context(self.id.device_place().unwrap_or(0));
+        }
+        // SAFETY: set by `enter_device`, to a context that is never closed.
+        Ok(unsafe { Context::of(verbs) })
+    }
+
+    /// True if its device looks like InfiniBand, and events come as they do there.
+    pub(super) fn is_infiniband(&self) -> bool {
+        let context = self.context();
+        context.is_ok_and(|context| context.device().personality() == Personality::Roce)
     }
 
     /// The index of an address of this host in the table of the id's device.

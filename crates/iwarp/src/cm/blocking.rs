@@ -109,7 +109,7 @@ impl Incoming {
         params: &ConnectParams,
     ) -> Result<Connection, ConnectError> {
         let core = self.id.core()?;
-        let mailbox = Mailbox::new(core.wires());
+        let mailbox = Mailbox::new(&core.wires());
         core.move_to(mailbox.core()?);
         self.id.try_accept(qp, params)?;
         Ok(Connection { mailbox, id: self.id, private_data: self.private_data })

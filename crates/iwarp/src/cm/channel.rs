@@ -42,10 +42,12 @@ impl Event {
 pub struct EventChannel {
     pub(crate) core: ProcessOwned<Arc<Events>>,
     fd: Arc<EventFd>,
+    /// Its ids may be on any device.
+    any: bool,
 }
 
 impl EventChannel {
-    /// Makes a channel.
+    /// Makes a channel, for ids on that device.
     ///
     /// # Errors
     ///
@@ -54,14 +56,28 @@ impl EventChannel {
         Self::on(device.wires()?)
     }
 
+    /// Makes a channel for ids on any device of the process that `device` belongs to: an id is on the
+    /// one that has its local address, and one that listens on all addresses takes what comes to any
+    /// device.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::new`].
+    pub fn for_any_device(device: &Device) -> io::Result<Self> {
+        Self::on(&device.wires()?.of_any())
+    }
+
     /// A channel in the place of one that this process, a forked child, inherits: it has that one's
-    /// descriptor, and none of its events.
+    /// descriptor, and none of its events. Its ids are on `device`, or on any where those of the
+    /// inherited one were.
     ///
     /// # Errors
     ///
     /// `EBADF` where the child has closed the descriptor; those of [`Self::new`].
     pub fn take_over(device: &Device, inherited: &Self) -> io::Result<Self> {
-        Ok(Self::with(device.wires()?, EventFd::take_over(&inherited.fd)?))
+        let wires = device.wires()?;
+        let wires = if inherited.any { wires.of_any() } else { Arc::clone(wires) };
+        Ok(Self::with(&wires, EventFd::take_over(&inherited.fd)?))
     }
 
     pub(crate) fn on(wires: &Arc<Wires>) -> io::Result<Self> {
@@ -71,7 +87,7 @@ impl EventChannel {
     fn with(wires: &Arc<Wires>, fd: EventFd) -> Self {
         let fd = Arc::new(fd);
         let core = ProcessOwned::new(Events::new(wires, Some(Arc::clone(&fd))));
-        Self { core, fd }
+        Self { core, fd, any: wires.is_any() }
     }
 
     /// Waits for an event; `None` when `timeout` passes first.

@@ -9,7 +9,7 @@
 //!   calls       connecting, accepting, ending
 //!   listening   requests that come in
 //!   datagrams   ids for datagram services
-//!   ports       where an id is bound
+//!   ports       where an id is bound, and on which device
 //!   candidates  a peer with several addresses
 //!   inherit     an id that a forked child goes on with
 //!   owner       an id as its exchange and its listener know it
@@ -52,7 +52,10 @@ pub struct Id {
 
 pub(crate) struct IdCore {
     channel: Destination,
-    wires: Arc<Wires>,
+    /// The wires of the devices that it may be on.
+    home: Arc<Wires>,
+    /// The wires of its device, once that is known by its local address.
+    wires: Mutex<Arc<Wires>>,
     kind: Kind,
     state: Mutex<State>,
 }
@@ -251,9 +254,10 @@ impl Id {
 
 impl IdCore {
     fn on(channel: &Arc<Events>, kind: Kind, state: State) -> Arc<Self> {
-        let wires = Arc::clone(&channel.wires);
+        let home = Arc::clone(&channel.wires);
+        let wires = Mutex::new(Arc::clone(&home));
         let channel = Destination::new(channel);
-        Arc::new(Self { channel, wires, kind, state: Mutex::new(state) })
+        Arc::new(Self { channel, home, wires, kind, state: Mutex::new(state) })
     }
 
     pub(crate) fn for_connections(channel: &Arc<Events>) -> Arc<Self> {
@@ -274,26 +278,38 @@ impl IdCore {
     ) -> Arc<Self> {
         let state = State { local, peer: Some(peer), ..State::default() };
         let id = Self::on(channel, kind, state);
+        if let Some(Ok(wires)) = local.map(|local| id.home.at(local.ip())) {
+            *id.wires.lock() = wires;
+        }
         let exchange = make(Arc::new(id.downgrade()));
         id.state.lock().phase = Phase::Talking(exchange);
         id
     }
 
-    pub(crate) const fn wires(&self) -> &Arc<Wires> {
-        &self.wires
+    /// The wires of its device, or of any that it may be on.
+    pub(crate) fn wires(&self) -> Arc<Wires> {
+        Arc::clone(&self.wires.lock())
+    }
+
+    /// The wires of the device that a peer reaches at this address.
+    fn wires_at(&self, local: Option<SocketAddr>) -> io::Result<Arc<Wires>> {
+        match local.map(|local| local.ip()).filter(|ip| !ip.is_unspecified()) {
+            Some(local) => self.home.at(local),
+            None => Ok(Arc::clone(&self.home)),
+        }
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
-        &self.wires.engine
+        &self.home.engine
     }
 
     /// True if its connections are over packets always.
     fn has_packets_only(&self) -> bool {
-        !self.kind.datagrams && self.wires.has_packets_only()
+        !self.kind.datagrams && self.wires().has_packets_only()
     }
 
     fn network(&self) -> &dyn Network {
-        &*self.wires.engine.network
+        &*self.home.engine.network
     }
 
     /// Between which addresses it is, once the peer's is known.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use iwarp_os::FamilyClaim;
 
 use super::{EventKind, Exchange, Owner};
+use crate::engine::profile::Profile;
 use crate::port::Acceptor;
 
 /// The requests of one wire that come in at an id, until they are [stopped](Self::stop) or dropped.
@@ -36,6 +37,9 @@ pub(crate) type Make<'a> = Box<dyn FnOnce(Arc<dyn Owner>) -> Arc<dyn Exchange> +
 pub(crate) trait Listener: Send + Sync {
     /// True if the program has let go of it.
     fn is_gone(&self) -> bool;
+
+    /// The device that a peer reaches at this address; `None` where the id has none there.
+    fn device_at(&self, local: Option<SocketAddr>) -> Option<Arc<Profile>>;
 
     /// The peer asks: the program gets a new id, between these addresses.
     fn requested(

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The names of a process's devices, and the addresses of each.
+//! The devices of a process, as the user has named them.
 
 use iwarp_os::addr;
 
+use super::kinds::{Personality, Wire};
+use super::speed::Speed;
 use crate::setters::setters;
 
-/// A device, as the user has named it.
+/// A device, as the user has named it. The options of the process count for all that it leaves open.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct NamedDevice {
@@ -14,15 +16,27 @@ pub struct NamedDevice {
     pub name: String,
     /// The interface whose addresses it has; `None`: all interfaces.
     pub interface: Option<String>,
+    /// Its kind, where it differs from [`Options::personality`](crate::Options::personality).
+    pub personality: Option<Personality>,
+    /// The protocol of its reliable connected queue pairs, where it differs from
+    /// [`Options::wire`](crate::Options::wire).
+    pub wire: Option<Wire>,
+    /// The speed that programs see, where it differs from [`Options::speed`](crate::Options::speed).
+    pub speed: Option<Speed>,
 }
 
 impl NamedDevice {
     /// A device that has the addresses of all interfaces.
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), interface: None }
+        Self { name: name.into(), interface: None, personality: None, wire: None, speed: None }
     }
 
-    setters! { into interface: Option<String>, }
+    setters! {
+        into interface: Option<String>,
+        into personality: Option<Personality>,
+        into wire: Option<Wire>,
+        into speed: Option<Speed>,
+    }
 }
 
 /// Devices that a process can have.
@@ -31,7 +45,8 @@ const MOST: usize = 64;
 /// Bytes of a name: what `struct ibv_device` and the kernel have room for, without the NUL.
 const LONGEST: usize = 63;
 
-/// Names with commas between, each with `=` and an interface behind it or without.
+/// Devices with commas between. Each is a name, or `NAME=INTERFACE`, and may have words behind it,
+/// each after a colon: `mlx5_0=eth0:roce:speed=100`.
 pub(crate) fn parse(text: &str) -> Option<Vec<NamedDevice>> {
     let devices: Option<Vec<_>> = text.split(',').map(|word| device(word.trim())).collect();
     let devices = devices.filter(|devices| devices.len() <= MOST)?;
@@ -41,10 +56,13 @@ pub(crate) fn parse(text: &str) -> Option<Vec<NamedDevice>> {
     if devices.iter().enumerate().any(twice) { None } else { Some(devices) }
 }
 
-fn device(word: &str) -> Option<NamedDevice> {
-    let (name, interface) = match word.split_once('=') {
+fn device(text: &str) -> Option<NamedDevice> {
+    // Words never hold a colon; a second address of an interface, as eth0:1, is no interface.
+    let mut parts = text.split(':').map(str::trim);
+    let head = parts.next()?;
+    let (name, interface) = match head.split_once('=') {
         Some((name, interface)) => (name.trim_end(), Some(interface.trim_start().to_owned())),
-        None => (word, None),
+        None => (head, None),
     };
     // The name is a folder's below /sys/class/infiniband; programs separate it from a port by a
     // colon.
@@ -53,22 +71,50 @@ fn device(word: &str) -> Option<NamedDevice> {
         && name.bytes().all(fits)
         && name.as_bytes()[0].is_ascii_alphanumeric();
     let there = interface.as_deref().is_none_or(addr::is_interface);
-    (good && there).then(|| NamedDevice { name: name.to_owned(), interface })
+    let named = (good && there).then(|| NamedDevice::new(name).interface(interface))?;
+    parts.try_fold(named, with_word)
+}
+
+/// The device with one more word; `None` for one that makes no sense, or says something again.
+fn with_word(device: NamedDevice, word: &str) -> Option<NamedDevice> {
+    match word.split_once('=') {
+        None if device.personality.is_none() => {
+            Some(device.personality(Personality::of_name(word)?))
+        }
+        Some(("wire", wire)) if device.wire.is_none() => Some(device.wire(Wire::of_name(wire)?)),
+        Some(("speed", gbit)) if device.speed.is_none() => {
+            Some(device.speed(Speed::of_gbit(gbit.parse().ok()?)?))
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{NamedDevice, parse};
+    use super::{NamedDevice, Personality, Speed, Wire, parse};
 
     #[test]
     fn names_and_interfaces_are_read() {
-        let device = |name: &str, interface: Option<&str>| NamedDevice {
-            name: name.to_owned(),
-            interface: interface.map(str::to_owned),
+        let device = |name: &str, interface: Option<&str>| {
+            NamedDevice::new(name).interface(interface.map(str::to_owned))
         };
         assert_eq!(parse("mlx5_0"), Some(vec![device("mlx5_0", None)]));
         let two = vec![device("mlx5_0", None), device("rdma-1.0", Some("lo"))];
         assert_eq!(parse("mlx5_0, rdma-1.0=lo"), Some(two));
+    }
+
+    #[test]
+    fn words_set_a_device_apart() {
+        let fast = Speed::of_gbit(100).unwrap();
+        let on_lo = |name: &str| NamedDevice::new(name).interface("lo".to_owned());
+        let devices = vec![
+            on_lo("mlx5_0").personality(Personality::Roce).wire(Wire::Roce).speed(fast),
+            on_lo("siw0").personality(Personality::Iwarp),
+            NamedDevice::new("any").wire(Wire::Auto),
+            NamedDevice::new("plain"),
+        ];
+        let text = "mlx5_0=lo:speed=100:roce:wire=roce, siw0=lo:iwarp,any : wire=auto,plain";
+        assert_eq!(parse(text), Some(devices));
     }
 
     #[test]
@@ -80,6 +126,7 @@ mod tests {
             ",",
             "a,",
             "a,a",
+            "a,a:iwarp",
             "a/b",
             "../a",
             ".",
@@ -87,6 +134,22 @@ mod tests {
             "a b",
             "a=",
             "a=no such",
+            "a:",
+            "a:infiniband",
+            "a:ROCE",
+            "a:roce:iwarp",
+            "a:roce:roce",
+            "a:personality=roce",
+            "a:wire",
+            "a:wire=",
+            "a:wire=tcp",
+            "a:wire=auto:wire=auto",
+            "a:speed=56",
+            "a:speed=fast",
+            "a:speed=10:speed=10",
+            "a:lo=roce",
+            "a=lo:eth0",
+            ":roce",
             &long,
             &many.join(","),
         ] {

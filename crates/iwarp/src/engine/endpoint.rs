@@ -63,6 +63,7 @@ use crate::engine::mover::{PacketMover, StreamMover};
 use crate::engine::numbers::Number;
 use crate::engine::options::Personality;
 use crate::engine::policy::habits::Habits;
+use crate::engine::profile::Profile;
 use crate::engine::slots::{ReceiveSlots, SendSlots};
 use crate::engine::srq::{Parking, SrqCore};
 use crate::engine::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
@@ -70,6 +71,8 @@ use crate::engine::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
 /// See the [module](self).
 pub(crate) struct Endpoint {
     pub(crate) engine: Arc<Engine>,
+    /// The device that it is on.
+    pub(crate) profile: Arc<Profile>,
     pub(crate) who: Accessor,
     core: Mutex<Locked>,
     /// Send work requests that may be outstanding.
@@ -112,6 +115,8 @@ pub(crate) struct Shape {
     /// Brings the packets that come for its number, if any may.
     pub(crate) packets: Option<Arc<dyn PacketMover<Endpoint>>>,
     pub(crate) config: CoreConfig,
+    /// The device that it is on.
+    pub(crate) profile: Arc<Profile>,
 }
 
 /// The state that an endpoint's lock keeps.
@@ -237,9 +242,9 @@ impl Endpoint {
         srq: Option<Arc<SrqCore>>,
         events: Arc<AsyncQueue>,
     ) -> Result<Arc<Self>, OutOfMemory> {
-        let Shape { core, choice, packets, config } = shape;
+        let Shape { core, choice, packets, config, profile } = shape;
         let habits = Habits::new(config.max_send_wr, 0, engine.options.without);
-        let parks = engine.options.personality == Personality::Roce;
+        let parks = profile.options.personality == Personality::Roce;
         let sends = SendSlots::new(config.max_send_wr, engine.options.strict);
         let receives = ReceiveSlots::new(config.max_recv_wr);
         let received = srq.as_ref().map_or(receives.returned(), |srq| srq.returned());
@@ -248,6 +253,7 @@ impl Endpoint {
         let recv_owner = recv_cq.enter(received).inspect_err(|_| send_cq.leave(send_owner))?;
         Ok(Arc::new(Self {
             engine,
+            profile,
             who: Accessor { pd: config.pd, qp: QpId(number.value()) },
             core: Mutex::new(Locked {
                 core,

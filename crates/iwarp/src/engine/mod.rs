@@ -100,6 +100,7 @@ pub(crate) mod peer_watch;
 pub(crate) mod policy;
 pub(crate) mod poll_set;
 pub(crate) mod pool;
+pub(crate) mod profile;
 pub(crate) mod ready_list;
 pub(crate) mod send_memory;
 pub(crate) mod service_ports;

@@ -74,8 +74,9 @@ pub struct Options {
     pub personality: Personality,
     /// The protocol of reliable connected queue pairs.
     pub wire: Wire,
-    /// Names of the devices that programs see; empty: one, named after its personality. All are
-    /// views of one device, but each may have the addresses of one interface only.
+    /// The devices that programs see; empty: one, named after its personality. Each may have the
+    /// addresses of one interface only, and a kind, a protocol and a speed of its own. They share the
+    /// process's threads, memory and share of UDP port 4791.
     pub devices: Vec<NamedDevice>,
     /// The speed that programs see; it limits nothing.
     pub speed: Speed,
@@ -236,7 +237,7 @@ impl Options {
     /// |---|---|---|
     /// | `IWARP_PERSONALITY` | `iwarp`, `roce` | `iwarp`; `roce` for [programs that use the C libraries](Self::for_any_program) |
     /// | `IWARP_WIRE` | `auto`, `iwarp`, `roce` | `auto` |
-    /// | `IWARP_DEVICES` | names: `mlx5_0,mlx5_1`, each with an interface or not: `a=eth0` | `iwarp0` or `roce0` |
+    /// | `IWARP_DEVICES` | `NAME[=INTERFACE][:WORD]...` with commas between; words: `iwarp`, `roce`, `wire=...`, `speed=...` | `iwarp0` or `roce0` |
     /// | `IWARP_CRC` | `on`, `off` | `on` |
     /// | `IWARP_MARKERS` | `on`, `off` | `off` |
     /// | `IWARP_MPA_REVISION` | `1`, `2` | `2` |
@@ -362,11 +363,14 @@ impl Options {
         }
         if let Some(value) = lookup("IWARP_WIRE") {
             let wire = Wire::of_name(&value);
-            options.wire = wire.ok_or_else(|| wrong("IWARP_WIRE", &value, "auto, iwarp or roce"))?;
+            options.wire =
+                wire.ok_or_else(|| wrong("IWARP_WIRE", &value, "auto, iwarp or roce"))?;
         }
         if let Some(value) = lookup("IWARP_DEVICES") {
             let expected = "names with commas between, none twice, each alone or with an \
-                            interface of this host: mlx5_0,mlx5_1=eth0";
+                            interface of this host, and words after colons (iwarp or roce, \
+                            wire=auto, iwarp or roce, speed=10 to 400), none twice: \
+                            mlx5_0=eth0:speed=100,siw0=eth1:iwarp";
             let devices = devices::parse(&value);
             options.devices = devices.ok_or_else(|| wrong("IWARP_DEVICES", &value, expected))?;
         }
@@ -445,7 +449,19 @@ impl Options {
             Personality::Iwarp => "iwarp0",
             Personality::Roce => "roce0",
         };
-        vec![NamedDevice { name: name.to_owned(), interface: None }]
+        vec![NamedDevice::new(name)]
+    }
+
+    /// These options as one of the devices has them: with its own personality, wire and speed,
+    /// where it has some.
+    #[must_use]
+    pub fn for_device(&self, device: &NamedDevice) -> Self {
+        Self {
+            personality: device.personality.unwrap_or(self.personality),
+            wire: device.wire.unwrap_or(self.wire),
+            speed: device.speed.unwrap_or(self.speed),
+            ..self.clone()
+        }
     }
 }
 
@@ -601,6 +617,7 @@ mod tests {
             ("IWARP_WIRE", "tcp"),
             ("IWARP_DEVICES", "mlx5_0,mlx5_0"),
             ("IWARP_DEVICES", "mlx5_0=no such interface"),
+            ("IWARP_DEVICES", "mlx5_0=lo:infiniband"),
             ("IWARP_KEEPALIVE_S", "0"),
             ("IWARP_SEND_MEMORY", "65535"),
             ("IWARP_PORTS", "1023-1030"),

@@ -122,7 +122,7 @@ impl Unconnected {
         let started = || {
             let channel = {
                 let core = id.core()?;
-                self.channel(EventChannel::on(core.wires())?)?
+                self.channel(EventChannel::on(&core.wires())?)?
             };
             id.migrate(&channel);
             id.try_accept(&self.handle.check()?.qp, &self.params)?;

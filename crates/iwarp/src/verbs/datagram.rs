@@ -10,7 +10,7 @@ use iwarp_types::{AddressVector, QpState};
 use crate::connect::{DatagramAttributes, Peer, Retry};
 use crate::engine::numbers::PSN_BITS;
 use crate::engine::options::Wire;
-use crate::verbs::qp::{Inner, ModifyError, QueuePair};
+use crate::verbs::qp::{Inner, ModifyError, QueuePair, check_source};
 use crate::wire::choice::set_attributes;
 
 impl QueuePair {
@@ -21,9 +21,13 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for a queue pair that is never over datagrams.
+    /// `InvalidInput` for a queue pair that is never over datagrams, and for a source address that is
+    /// not its device's.
     pub fn set_datagram(&self, attributes: &DatagramAttributes) -> io::Result<()> {
         let inner = self.inner()?;
+        if let Some(way) = attributes.address {
+            check_source(&inner.endpoint.profile, way.source)?;
+        }
         set_attributes(&inner.endpoint, attributes)?;
         if inner.meeting.is_some() {
             self.set_psn(attributes.sq_psn);
@@ -63,7 +67,7 @@ impl QueuePair {
         let mut told = told.lock();
         *told = told.toward(peer);
         set_attributes(endpoint, &told)?;
-        if endpoint.engine.options.spoken() != Wire::Roce {
+        if endpoint.profile.options.spoken() != Wire::Roce {
             return Ok(false);
         }
         endpoint.go_on_over_packets();

@@ -12,10 +12,10 @@ use iwarp_types::PdId;
 
 use crate::connect::Peer;
 use crate::engine::cq::CqCore;
-use crate::engine::devices::NamedDevice;
 use crate::engine::event::{AsyncEvent, AsyncQueue};
-use crate::engine::gid::{Gid, GidTable, first_v4};
+use crate::engine::gid::{Gid, first_v4};
 use crate::engine::options::{OptionError, Options, Personality};
+use crate::engine::profile::{Profile, no_device};
 use crate::engine::speed::Speed;
 use crate::engine::turns::Turns;
 use crate::engine::{Engine, MAX_READS};
@@ -124,41 +124,25 @@ pub(super) const ATTRIBUTES: DeviceAttributes = DeviceAttributes {
     local_ca_ack_delay: 15,
 };
 
-/// The RDMA device of this process: all local addresses, IPv4 and IPv6.
+/// An RDMA device of this process. Unless the user has [named some](Options::devices) there is one,
+/// with all local addresses, IPv4 and IPv6. The devices of a process share its threads, its memory
+/// and its share of UDP port 4791.
 #[derive(Clone, Debug)]
 pub struct Device {
     core: ProcessOwned<Arc<DeviceCore>>,
-    facts: Arc<Facts>,
-    /// Which one of the named devices it is.
-    place: usize,
+    /// The facts that do not change are true in a forked child, too.
+    profile: Arc<Profile>,
     /// Of the asynchronous events: a child has it open as well.
     async_fd: Arc<EventFd>,
-}
-
-/// The facts that do not change, and are true in a forked child too.
-#[derive(Debug)]
-struct Facts {
-    options: Options,
-    /// The devices that programs see.
-    named: Vec<NamedDevice>,
 }
 
 #[derive(Debug)]
 pub(crate) struct DeviceCore {
     pub(crate) engine: Arc<Engine>,
     pub(crate) events: Arc<AsyncQueue>,
-    shared: Arc<Shared>,
-    facts: Arc<Facts>,
-    place: usize,
-}
-
-/// The state that siblings have in common beside the engine.
-#[derive(Debug)]
-struct Shared {
     wires: Arc<Wires>,
-    /// The table of each device that programs see.
-    tables: Vec<GidTable>,
-    guid: OnceLock<u64>,
+    /// The host's, once it was asked for.
+    guid: Arc<OnceLock<u64>>,
 }
 
 static SHARED: PerProcess<Mutex<Weak<DeviceCore>>> = PerProcess::new();
@@ -266,21 +250,15 @@ impl Device {
 
     fn over(engine: Engine, wing: Option<Arc<dyn Wing>>) -> io::Result<Self> {
         let engine = Arc::new(engine);
-        let facts = Arc::new(Facts {
-            named: engine.options.visible_devices(),
-            options: engine.options.clone(),
-        });
-        let tables = facts.named.iter().map(|_| GidTable::default()).collect();
-        let wires = Arc::new(Wires::new(&engine, wing));
-        let shared = Arc::new(Shared { wires, tables, guid: OnceLock::new() });
+        let wires = Wires::new(&engine, wing).of(0).ok_or_else(no_device)?;
         let events = Arc::new(AsyncQueue::new()?);
-        Ok(Self::of(Arc::new(DeviceCore { engine, events, shared, facts, place: 0 })))
+        Ok(Self::of(Arc::new(DeviceCore { engine, events, wires, guid: Arc::default() })))
     }
 
     fn of(core: Arc<DeviceCore>) -> Self {
-        let (facts, place) = (Arc::clone(&core.facts), core.place);
+        let profile = Arc::clone(&core.wires.profile);
         let async_fd = Arc::clone(core.events.fd());
-        Self { core: ProcessOwned::new(core), facts, place, async_fd }
+        Self { core: ProcessOwned::new(core), profile, async_fd }
     }
 
     /// This device once more, with asynchronous events of its own: those of the objects that are
@@ -290,19 +268,18 @@ impl Device {
     ///
     /// When the descriptor cannot be made; `ENODEV` in a forked child.
     pub fn sibling(&self) -> io::Result<Self> {
-        self.named_sibling(self.place)
+        self.named_sibling(self.place())
     }
 
-    /// As [`Device::sibling`], under the name and with the addresses of the device that stands at
-    /// `place` of [`Options::devices`].
+    /// As [`Device::sibling`], but the device that stands at `place` of [`Options::devices`]: with its
+    /// name, addresses, personality, wire and speed.
     ///
     /// # Errors
     ///
     /// `InvalidInput` if there is none; when the descriptor cannot be made; `ENODEV` in a forked
     /// child.
     pub fn named_sibling(&self, place: usize) -> io::Result<Self> {
-        self.core.check()?;
-        if place >= self.facts.named.len() {
+        if place >= self.core.check()?.wires.profiles().len() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         self.sibling_with(place, AsyncQueue::new()?)
@@ -310,9 +287,10 @@ impl Device {
 
     pub(super) fn sibling_with(&self, place: usize, events: AsyncQueue) -> io::Result<Self> {
         let core = self.core.check()?;
+        let wires = core.wires.of(place).ok_or(io::ErrorKind::InvalidInput)?;
         let (engine, events) = (Arc::clone(&core.engine), Arc::new(events));
-        let (shared, facts) = (Arc::clone(&core.shared), Arc::clone(&core.facts));
-        Ok(Self::of(Arc::new(DeviceCore { engine, events, shared, facts, place })))
+        let guid = Arc::clone(&core.guid);
+        Ok(Self::of(Arc::new(DeviceCore { engine, events, wires, guid })))
     }
 
     /// True in a forked child of the process that opened it. It is dead there with all that belongs
@@ -324,11 +302,7 @@ impl Device {
     /// Its name: `iwarp0`, `roce0` with the personality of a RoCE device, or what the user has
     /// named it.
     pub fn name(&self) -> &str {
-        &self.named().name
-    }
-
-    fn named(&self) -> &NamedDevice {
-        &self.facts.named[self.place]
+        &self.profile.name
     }
 
     /// The kind of device that it looks like.
@@ -344,12 +318,12 @@ impl Device {
     /// Its EUI-64, identical in all processes of the host: from the Ethernet address of its first
     /// interface, or from the host's own id. Each further device has the next number.
     pub fn node_guid(&self) -> u64 {
-        self.system_image_guid().wrapping_add(self.place as u64)
+        self.system_image_guid().wrapping_add(self.place() as u64)
     }
 
     /// The EUI-64 of the first device, by which programs know that others are on the same host.
     pub fn system_image_guid(&self) -> u64 {
-        let known = self.core.alive().map(|core| &core.shared.guid);
+        let known = self.core.alive().map(|core| &core.guid);
         known
             .map_or_else(iwarp_os::guid::of_host, |guid| *guid.get_or_init(iwarp_os::guid::of_host))
     }
@@ -374,23 +348,14 @@ impl Device {
     ///
     /// As there.
     pub fn gid_table(&self) -> io::Result<Arc<[Gid]>> {
-        let table = &self.core.check()?.shared.tables[self.place];
-        table.read(self.named().interface.as_deref())
+        self.core.check()?.wires.profile.gids()
     }
 
-    /// Which of the [named devices](Options::devices) has an address of this host: the first, where
-    /// none was given its interface, and in a forked child.
-    pub fn place_of(&self, addr: IpAddr) -> usize {
-        let Some(core) = self.core.alive() else { return 0 };
-        let named = &self.facts.named;
-        if named.iter().all(|device| device.interface.is_none()) {
-            return 0;
-        }
-        let has = |(device, table): (&NamedDevice, &GidTable)| {
-            let gids = table.read(device.interface.as_deref());
-            gids.is_ok_and(|gids| gids.iter().any(|gid| gid.addr == addr))
-        };
-        named.iter().zip(&core.shared.tables).position(has).unwrap_or(0)
+    /// Which of the [named devices](Options::devices) has an address of this host: the first of
+    /// several. Loopback is the first device's where no other has it. `None` where none has the
+    /// address, and in a forked child.
+    pub fn place_of(&self, addr: IpAddr) -> Option<usize> {
+        Some(self.core.alive()?.wires.profiles().at(addr)?.place)
     }
 
     /// Stands for the host among those of its IPv4 /16 network, for programs that know no GIDs:
@@ -410,18 +375,21 @@ impl Device {
         ATTRIBUTES
     }
 
-    /// Its options.
+    /// The options of the process, with the personality, wire and speed of this device.
     pub fn options(&self) -> &Options {
-        &self.facts.options
+        &self.profile.options
     }
 
-    /// The addresses it answers on: all of this host.
+    /// The addresses it answers on: all of this host, or of its interface.
     ///
     /// # Errors
     ///
     /// When asking the system fails.
     pub fn addresses(&self) -> io::Result<Vec<IpAddr>> {
-        let interfaces = iwarp_os::addr::interfaces()?;
+        let mut interfaces = iwarp_os::addr::interfaces()?;
+        if let Some(only) = &self.profile.interface {
+            interfaces.retain(|interface| interface.name == *only);
+        }
         Ok(interfaces.iter().flat_map(|i| i.addrs.iter().map(|addr| addr.ip)).collect())
     }
 
@@ -438,7 +406,7 @@ impl Device {
                 id,
                 engine: Arc::clone(&core.engine),
                 events: Arc::clone(&core.events),
-                wires: Arc::clone(&core.shared.wires),
+                wires: Arc::clone(&core.wires),
             })
         });
         ProtectionDomain { core, id }
@@ -502,12 +470,12 @@ impl Device {
     ///
     /// `ENODEV` in a forked child.
     pub(crate) fn wires(&self) -> io::Result<&Arc<Wires>> {
-        Ok(&self.core.check()?.shared.wires)
+        Ok(&self.core.check()?.wires)
     }
 
     /// Which one of the named devices it is.
-    pub(super) const fn place(&self) -> usize {
-        self.place
+    pub(super) fn place(&self) -> usize {
+        self.profile.place
     }
 
     /// The descriptor on which the program waits for its events.

@@ -17,6 +17,7 @@ pub(crate) struct PdCore {
     pub(crate) id: PdId,
     pub(crate) engine: Arc<Engine>,
     pub(crate) events: Arc<AsyncQueue>,
+    /// The wires of its device.
     pub(crate) wires: Arc<Wires>,
 }
 

@@ -21,6 +21,7 @@ use crate::engine::endpoint::{CoreConfig, Endpoint, EndpointCore, Shape};
 use crate::engine::mover::PacketMover;
 use crate::engine::numbers::{Number, PSN_BITS};
 use crate::engine::options::Personality;
+use crate::engine::profile::Profile;
 use crate::engine::sync::Mutex;
 use crate::port::Port;
 use crate::setters::setters;
@@ -215,7 +216,7 @@ impl Inner {
         let endpoint = Endpoint::new(
             engine,
             number,
-            Shape { core, choice, packets, config },
+            Shape { core, choice, packets, config, profile: Arc::clone(&pd.wires.profile) },
             Arc::clone(attributes.send_cq.core.check()?),
             Arc::clone(attributes.recv_cq.core.check()?),
             srq,
@@ -251,7 +252,7 @@ impl QueuePair {
         iwarp_mem::afford()?;
         let number = pd.wires.addressable_number()?;
         let mut inner = Inner::of_wires(pd, number, attributes)?;
-        if pd.engine.options.personality == Personality::Iwarp {
+        if pd.wires.profile.options.personality == Personality::Iwarp {
             // As an RNIC has it. Reset may always become Init.
             let _ = inner.endpoint.modify(QpState::Init);
         }
@@ -423,7 +424,7 @@ impl QueuePair {
 
     /// Takes an addressable queue pair from Init to Rtr and has it meet `peer`, whose program does
     /// likewise. Returns at once: receives may be posted before and after, sends from Rts on, which
-    /// wait until there is a connection.
+    /// wait until there is a connection. The local address has to be one of the device's.
     ///
     /// Either end may turn out to be the one that connects. They do so when one of them is in Rts,
     /// as only then do both know the number by which they know each other ([`Self::psn`]). As long
@@ -440,6 +441,7 @@ impl QueuePair {
         let Some(meeting) = meeting else {
             return Err(io::Error::from(io::ErrorKind::InvalidInput).into());
         };
+        check_source(&endpoint.profile, peer.local)?;
         if self.speaks_roce_to(peer)? {
             return Ok(());
         }
@@ -594,6 +596,19 @@ impl QueuePair {
     pub fn outstanding(&self) -> (usize, usize) {
         self.ask(|core| core.outstanding()).unwrap_or_default()
     }
+}
+
+/// Checks that packets or a stream from an address leave from the device that they are of.
+///
+/// # Errors
+///
+/// `InvalidInput` for an address that is not the device's.
+pub(super) fn check_source(device: &Profile, source: IpAddr) -> io::Result<()> {
+    if device.has(source) {
+        return Ok(());
+    }
+    let why = format!("{source} is no address of the device {}", device.name);
+    Err(io::Error::new(io::ErrorKind::InvalidInput, why))
 }
 
 /// Tells the program by a channel.

@@ -21,6 +21,7 @@
 //!   backlog             a listener of sessions keeps as many requests as it was told to
 //!   rendezvous          queue pairs meet by (GID, number), without the connection manager
 //!   rendezvous_hostile  strangers are not taken for the peer, displace none, learn nothing
+//!   devices             each device of a process has its addresses, personality and wire
 //!   auto                both ends of a queue pair that may speak either protocol choose one
 //!
 //! Data
@@ -118,6 +119,7 @@ mod cm_packets;
 mod credits;
 mod datagrams;
 mod descriptor;
+mod devices;
 #[cfg(feature = "tokio")]
 mod driving;
 mod drops;

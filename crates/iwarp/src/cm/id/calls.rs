@@ -6,6 +6,7 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
+use iwarp_os::addr::is_link_local;
 use iwarp_types::{PortSpace, Time};
 
 use super::{Id, IdCore, Phase, State};
@@ -32,6 +33,9 @@ impl Id {
         if !matches!(state.phase, Phase::Idle) || families_differ {
             return Err(io::ErrorKind::InvalidInput.into());
         }
+        if let Some(src) = src.filter(|_| bound.is_none()) {
+            core.enter_device(src.ip())?;
+        }
         if let Some(src) = src.filter(|_| bound.is_none() && core.has_own_ports()) {
             core.take_port(&mut state, src)?;
         } else if let Some(src) = src.filter(|_| bound.is_none()) {
@@ -48,8 +52,12 @@ impl Id {
         let chosen = state.local.map(|local| local.ip()).filter(|ip| !ip.is_unspecified());
         let source = match chosen.filter(|_| dst.ip().is_multicast()) {
             Some(source) => Ok(source),
-            None => core.network().source_for(dst),
+            None => core.source_for(dst),
         };
+        let source = source.and_then(|source| {
+            core.enter_device(chosen.unwrap_or(source))?;
+            Ok(source)
+        });
         let kind = match source {
             Ok(source) => {
                 state.peer = Some(dst);
@@ -88,8 +96,9 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` before the address is resolved, when the id is in use, or when there is
-    /// too much private data; those of making a socket.
+    /// `InvalidInput` before the address is resolved, when the id is in use, for a queue pair of
+    /// another device than the id's, or when there is too much private data; those of making a
+    /// socket.
     pub fn connect(&self, qp: &QueuePair, params: &ConnectParams) -> io::Result<()> {
         let (core, qp) = (self.core.check()?, NamedQp::of(qp.endpoint()?));
         Ok(core.call(Some(qp), params, By::Worker).map(drop)?)
@@ -150,6 +159,7 @@ impl Id {
     /// connection broke, or the peer accepted on terms that cannot be kept.
     pub fn establish(&self, qp: &QueuePair) -> io::Result<()> {
         let (core, qp) = (self.core.check()?, NamedQp::of(qp.endpoint()?));
+        core.check_device(Some(&qp))?;
         core.exchange().ok_or(io::ErrorKind::InvalidInput)?.establish(&qp)
     }
 
@@ -259,19 +269,26 @@ impl IdCore {
         by: By,
     ) -> Result<Arc<dyn Exchange>, ConnectError> {
         if self.has_own_ports() {
-            self.wires.prepare()?;
+            self.wires().prepare()?;
         }
         let call = {
             let mut state = self.state.lock();
             if !matches!(state.phase, Phase::Idle) || self.kind.datagrams {
                 return Err(invalid().into());
             }
+            let source = self.settle_device(&state)?;
+            self.check_device(qp.as_ref())?;
             if self.has_own_ports() {
                 self.settle_local(&mut state)?;
             }
-            self.call_from(&mut state, qp, params)?
+            let call = self.call_from(&mut state, qp, params)?;
+            match source {
+                // In place of a reservation at all addresses.
+                Some(_) => Call { source, reserved: None, ..call },
+                None => call,
+            }
         };
-        let exchange = self.wires.connect(call)?;
+        let exchange = self.wires().connect(call)?;
         self.begin(&exchange, None, by)?;
         Ok(exchange)
     }
@@ -284,7 +301,8 @@ impl IdCore {
         qp: &NamedQp,
         params: &ConnectParams,
     ) -> bool {
-        if !self.wires.has_another(qp) || self.wires.prepare().is_err() {
+        let wires = self.wires();
+        if !wires.has_another(qp) || wires.prepare().is_err() {
             return false;
         }
         let call = {
@@ -294,8 +312,7 @@ impl IdCore {
             }
             self.call_from(&mut state, Some(qp.clone()), params)
         };
-        let next =
-            call.map_err(io::Error::from).and_then(|call| self.wires.connect_otherwise(call));
+        let next = call.map_err(io::Error::from).and_then(|call| wires.connect_otherwise(call));
         next.is_ok_and(|next| self.begin(&next, Some(refused), By::Worker).is_ok())
     }
 
@@ -354,13 +371,47 @@ impl IdCore {
         })
     }
 
+    /// Is on the device from whose address it connects. Returns that address where the system would
+    /// perhaps choose another device's.
+    fn settle_device(&self, state: &State) -> Result<Option<SocketAddr>, ConnectError> {
+        if self.home.is_one_with_all() {
+            return Ok(None);
+        }
+        let peer = state.peer.ok_or_else(invalid)?;
+        let chosen = state.local.filter(|local| !local.ip().is_unspecified());
+        let source = match chosen {
+            Some(chosen) => chosen.ip(),
+            None => self.source_for(peer).map_err(ConnectError::Unreachable)?,
+        };
+        self.enter_device(source).map_err(ConnectError::Unreachable)?;
+        let is_chosen = state.source.is_some_and(|source| !source.ip().is_unspecified());
+        // A link-local address says nothing without its interface, which the peer's names.
+        let is_open = self.home.profile.is_bound() && !is_chosen && !is_link_local(source);
+        let port = state.source.map_or(0, |source| source.port());
+        Ok(is_open.then(|| SocketAddr::new(source, port)))
+    }
+
+    /// A queue pair has connections of its own device only.
+    fn check_device(&self, qp: Option<&NamedQp>) -> io::Result<()> {
+        let profile = qp.and_then(|qp| Some(&qp.endpoint.as_ref()?.profile));
+        let wires = self.wires();
+        match profile.filter(|profile| !wires.admits(profile)) {
+            None => Ok(()),
+            Some(other) => {
+                let (own, other) = (&wires.profile.name, &other.name);
+                let why = format!("the queue pair is of the device {other}, and the id on {own}");
+                Err(io::Error::new(io::ErrorKind::InvalidInput, why))
+            }
+        }
+    }
+
     /// Packets leave from a known address, with a port of the connection manager's.
     fn settle_local(&self, state: &mut State) -> Result<(), ConnectError> {
         let peer = state.peer.ok_or_else(invalid)?;
         let mut local = match state.local.filter(|local| !local.ip().is_unspecified()) {
             Some(local) => local,
             None => {
-                let source = self.network().source_for(peer).map_err(ConnectError::Unreachable)?;
+                let source = self.source_for(peer).map_err(ConnectError::Unreachable)?;
                 SocketAddr::new(source, state.local.map_or(0, |local| local.port()))
             }
         };
@@ -380,6 +431,7 @@ impl IdCore {
         qp: &NamedQp,
         params: &ConnectParams,
     ) -> Result<(), ConnectError> {
+        self.check_device(Some(qp))?;
         let mut _holding = None;
         self.channel.with(|channel| _holding = Some(channel.hold_requests()));
         let class = self.state.lock().choices.traffic_class;

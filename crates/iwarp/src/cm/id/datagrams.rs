@@ -35,7 +35,7 @@ impl Id {
         };
         let (owner, space) = (Arc::new(core.downgrade()), core.kind.space);
         let question = Question { owner, space, local, peer, traffic_class, private_data };
-        let exchange = core.wires.ask(question)?;
+        let exchange = core.wires().ask(question)?;
         Ok(core.begin(&exchange, None, By::Worker)?)
     }
 

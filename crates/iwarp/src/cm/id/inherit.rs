@@ -42,6 +42,9 @@ impl IdCore {
         let Inherited { kind, state, has_port, activity } = parents.left_behind()?;
         let (max_pending, local) = (state.max_pending, state.local);
         let core = IdCore::on(events, kind, State::default());
+        if let Some(local) = local {
+            core.enter_device(local.ip())?;
+        }
         let mut own = core.state.lock();
         *own = state;
         if let Some(local) = local.filter(|_| has_port) {

@@ -95,7 +95,7 @@ impl IdCore {
         claim: Arc<FamilyClaim>,
     ) -> io::Result<()> {
         let id = Arc::new(self.downgrade());
-        let streams = self.wires.take_streams(acceptor, max_pending, id, accept_set, claim)?;
+        let streams = self.wires().take_streams(acceptor, max_pending, id, accept_set, claim)?;
         state.phase = Phase::Listening(vec![streams]);
         state.max_pending = max_pending;
         Ok(())
@@ -103,7 +103,7 @@ impl IdCore {
 
     /// Takes what peers ask for by packets: a datagram service, or connections.
     pub(super) fn serve(self: &Arc<Self>, max_pending: usize) -> io::Result<()> {
-        self.wires.prepare()?;
+        self.wires().prepare()?;
         let local = {
             let mut state = self.state.lock();
             if !matches!(state.phase, Phase::Idle) {
@@ -132,7 +132,7 @@ impl IdCore {
         local: SocketAddr,
         max_pending: usize,
     ) -> io::Result<()> {
-        if !self.wires.has_packets_beside() {
+        if !self.wires().has_packets_beside() {
             return Ok(());
         }
         let beside = self.offer(local, max_pending)?;
@@ -152,6 +152,6 @@ impl IdCore {
         let ipv6_only = self.state.lock().choices.ipv6_only;
         let super::Kind { space, datagrams } = self.kind;
         let offer = Offer { space, datagrams, local, ipv6_only, max_pending };
-        self.wires.offer(Arc::new(self.downgrade()), offer)
+        self.wires().offer(Arc::new(self.downgrade()), offer)
     }
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 
 use super::{Destination, Events, IdCore, Kind};
 use crate::connect::{ConnectParams, EventKind, Exchange, Listener, Make, NamedQp, Owner};
+use crate::engine::profile::Profile;
 
 /// An id as others know it, who must not keep it: when the program lets go of it, its port is
 /// free and its connection ends.
@@ -67,6 +68,11 @@ impl Owner for WeakId {
 impl Listener for WeakId {
     fn is_gone(&self) -> bool {
         self.is_dropped()
+    }
+
+    fn device_at(&self, local: Option<SocketAddr>) -> Option<Arc<Profile>> {
+        let wires = self.upgrade()?.wires_at(local).ok()?;
+        Some(Arc::clone(&wires.profile))
     }
 
     fn requested(

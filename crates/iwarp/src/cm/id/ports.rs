@@ -19,13 +19,15 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// `AddrInUse`, `AddrNotAvailable`; `InvalidInput` when it is bound already.
+    /// `AddrInUse`, `AddrNotAvailable`; `ENODEV` for an address of this host that no device has;
+    /// `InvalidInput` when it is bound already.
     pub fn bind(&self, addr: SocketAddr) -> io::Result<()> {
         let core = self.core.check()?;
         let mut state = core.state.lock();
         if state.local.is_some() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
+        core.enter_device(addr.ip())?;
         if core.has_own_ports() {
             return core.take_port(&mut state, addr);
         }
@@ -39,11 +41,44 @@ impl Id {
     }
 }
 
+impl Id {
+    /// The place of its device among those of the process, once that is known: when the id is bound
+    /// to an address, or that is resolved.
+    pub fn device_place(&self) -> Option<usize> {
+        let core = self.core.alive()?;
+        let local = core.state.lock().local?;
+        if local.ip().is_unspecified() { None } else { Some(core.wires().profile.place) }
+    }
+}
+
 impl IdCore {
+    /// Is on the device from now on that has its local address, where that says which one.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` where no device has it that the id may be on; `AddrNotAvailable` where this host has
+    /// not.
+    pub(super) fn enter_device(&self, local: IpAddr) -> io::Result<()> {
+        if local.is_unspecified() {
+            return Ok(());
+        }
+        let wires = self.home.at(local).map_err(|error| match self.is_own(local) {
+            true => error,
+            false => io::ErrorKind::AddrNotAvailable.into(),
+        })?;
+        *self.wires.lock() = wires;
+        Ok(())
+    }
+
+    /// The address from which it reaches a peer: its device's.
+    pub(super) fn source_for(&self, peer: SocketAddr) -> io::Result<IpAddr> {
+        self.home.profile.source_for(peer.ip(), self.network().source_for(peer))
+    }
+
     /// True if its ports are of a port space of the connection manager's, as on a RoCE card, and
     /// not TCP's: no stream is made or taken.
     pub(super) fn has_own_ports(&self) -> bool {
-        self.kind.datagrams || self.wires.has_own_ports()
+        self.kind.datagrams || self.wires().has_own_ports()
     }
 
     /// Takes the port of an address in the id's port space.

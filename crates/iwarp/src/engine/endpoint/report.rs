@@ -60,7 +60,7 @@ impl Endpoint {
     #[cold]
     pub(super) fn report_other_device(&self, link: Option<&dyn StreamMover>) {
         let peer = peer_of(link);
-        let (here, there) = match self.engine.options.personality {
+        let (here, there) = match self.profile.options.personality {
             Personality::Iwarp => ("iwarp", "roce"),
             Personality::Roce => ("roce", "iwarp"),
         };
@@ -103,7 +103,7 @@ impl Endpoint {
 
     /// The advice when a Send found no receive, which over InfiniBand would have waited.
     fn hint_on_receives(&self, here: bool) -> Option<&'static str> {
-        match (here, self.engine.options.personality) {
+        match (here, self.profile.options.personality) {
             (true, Personality::Iwarp) => Some(
                 "a message came before its receive was posted: try --personality roce \
                  (IWARP_PERSONALITY=roce), which lets messages wait",
@@ -127,7 +127,8 @@ impl Endpoint {
 
     /// True if programs are told of the end as by an RNIC.
     fn tells_as_rnic(&self, reason: Reason) -> bool {
-        self.engine.options.personality == Personality::Iwarp && reason.protocol() != Protocol::Roce
+        self.profile.options.personality == Personality::Iwarp
+            && reason.protocol() != Protocol::Roce
     }
 
     /// Decides what the program is told where the queue pair ends by what this end found. A RoCE card

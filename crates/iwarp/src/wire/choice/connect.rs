@@ -23,6 +23,7 @@ use crate::engine::Engine;
 use crate::engine::accept_set::AcceptSet;
 use crate::engine::endpoint::{CoreConfig, Endpoint, EndpointCore};
 use crate::engine::options::Wire;
+use crate::engine::profile::{Profile, Profiles, no_device};
 use crate::port::Acceptor;
 use crate::wire::iwarp::rendezvous::{Rendezvous, RendezvousListeners};
 use crate::wire::roce::manager::ConnectionManager;
@@ -31,33 +32,109 @@ use crate::wire::roce::service::{Offer, Serving};
 use crate::wire::roce::sidr::SidrRequest;
 use crate::wire::{iwarp, roce};
 
-/// The wires of a device.
+/// The wires of a device, or of any device of the process, where it is not known yet which one it
+/// is.
 #[derive(Debug)]
 pub(crate) struct Wires {
     pub(crate) engine: Arc<Engine>,
-    /// Its port for datagrams.
-    pub(super) mux: Arc<MuxPlace>,
-    /// Its queue pairs that meet their peers without the connection manager.
+    /// The device.
+    pub(crate) profile: Arc<Profile>,
+    common: Arc<Common>,
+}
+
+/// The parts of the wires that the devices of a process have in common.
+#[derive(Debug)]
+struct Common {
+    profiles: Profiles,
+    /// The port for datagrams.
+    mux: Arc<MuxPlace>,
+    /// Queue pairs that meet their peers without the connection manager.
     rendezvous: Arc<RendezvousListeners>,
     /// In place of all others.
-    pub(super) wing: Option<Arc<dyn Wing>>,
+    wing: Option<Arc<dyn Wing>>,
 }
 
 impl Wires {
-    /// `wing`: the program's own, in place of both.
-    pub(crate) fn new(engine: &Arc<Engine>, wing: Option<Arc<dyn Wing>>) -> Self {
+    /// The wires of any device. `wing`: the program's own, in place of both.
+    pub(crate) fn new(engine: &Arc<Engine>, wing: Option<Arc<dyn Wing>>) -> Arc<Self> {
+        let profiles = Profiles::new(&engine.options);
+        let profile = Arc::clone(profiles.any());
         let rendezvous = RendezvousListeners::new(engine);
-        Self { engine: Arc::clone(engine), mux: Arc::default(), rendezvous, wing }
+        let common = Arc::new(Common { profiles, mux: Arc::default(), rendezvous, wing });
+        Arc::new(Self { engine: Arc::clone(engine), profile, common })
+    }
+
+    fn with(&self, profile: &Arc<Profile>) -> Arc<Self> {
+        let (engine, common) = (Arc::clone(&self.engine), Arc::clone(&self.common));
+        Arc::new(Self { engine, profile: Arc::clone(profile), common })
+    }
+
+    /// The devices of the process.
+    pub(crate) fn profiles(&self) -> &Profiles {
+        &self.common.profiles
+    }
+
+    /// The wires of the device at that place.
+    pub(crate) fn of(&self, place: usize) -> Option<Arc<Self>> {
+        self.profiles().get(place).map(|profile| self.with(profile))
+    }
+
+    /// The wires of any device.
+    pub(crate) fn of_any(&self) -> Arc<Self> {
+        self.with(self.profiles().any())
+    }
+
+    /// True if they are those of any device.
+    pub(crate) fn is_any(&self) -> bool {
+        Arc::ptr_eq(&self.profile, self.profiles().any())
+    }
+
+    /// The wires of the device that has an address of this host.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` where that is not this one.
+    pub(crate) fn at(self: &Arc<Self>, local: IpAddr) -> io::Result<Arc<Self>> {
+        let found = match self.is_any() {
+            true => self.profiles().at(local),
+            false => Some(&self.profile).filter(|own| own.has(local)),
+        };
+        match found.ok_or_else(no_device)? {
+            own if Arc::ptr_eq(own, &self.profile) => Ok(Arc::clone(self)),
+            other => Ok(self.with(other)),
+        }
+    }
+
+    /// True if they are those of one device, which has all addresses.
+    pub(crate) fn is_one_with_all(&self) -> bool {
+        !self.profile.is_bound() && (!self.is_any() || self.profiles().is_one_with_all())
+    }
+
+    /// True if a queue pair of that device can have a connection of this one.
+    pub(crate) fn admits(&self, profile: &Arc<Profile>) -> bool {
+        Arc::ptr_eq(&self.profile, profile) || self.is_any()
+    }
+
+    pub(super) fn wing(&self) -> Option<&Arc<dyn Wing>> {
+        self.common.wing.as_ref()
+    }
+
+    pub(super) fn mux(&self) -> &Arc<MuxPlace> {
+        &self.common.mux
+    }
+
+    pub(super) fn spoken(&self) -> Wire {
+        self.profile.options.spoken()
     }
 
     /// True if connections are over packets always.
     pub(crate) fn has_packets_only(&self) -> bool {
-        self.wing.is_none() && self.engine.options.spoken() == Wire::Roce
+        self.wing().is_none() && self.spoken() == Wire::Roce
     }
 
     /// True if ports are the connection manager's, and not TCP's.
     pub(crate) fn has_own_ports(&self) -> bool {
-        self.wing.is_some() || self.has_packets_only()
+        self.wing().is_some() || self.has_packets_only()
     }
 
     /// The core that a queue pair begins with.
@@ -66,8 +143,8 @@ impl Wires {
     ///
     /// `Unsupported` for a type that no wire has.
     pub(crate) fn begin(&self, config: &CoreConfig, packets: bool) -> io::Result<Begun> {
-        let begun = match &self.wing {
-            None => begin(&self.engine.options, config, packets),
+        let begun = match self.wing() {
+            None => begin(&self.profile.options, config, packets),
             Some(_) if config.qp_type != QpType::Rc => None,
             Some(wing) => {
                 let core = wing.core(Accessor { pd: config.pd, qp: config.qp });
@@ -79,9 +156,9 @@ impl Wires {
 
     /// Has a queue pair meet its peer without the connection manager.
     pub(crate) fn meeting(&self, endpoint: &Arc<Endpoint>) -> Arc<dyn Meeting> {
-        match &self.wing {
+        match self.wing() {
             Some(wing) => Meet::new(wing, endpoint),
-            None => Rendezvous::new(&self.rendezvous, endpoint),
+            None => Rendezvous::new(&self.common.rendezvous, endpoint),
         }
     }
 
@@ -91,14 +168,14 @@ impl Wires {
     ///
     /// Errors of opening UDP port 4791.
     pub(crate) fn prepare(&self) -> io::Result<()> {
-        if self.wing.is_none() {
+        if self.wing().is_none() {
             self.manager()?;
         }
         Ok(())
     }
 
     fn manager(&self) -> io::Result<Arc<ConnectionManager>> {
-        self.mux.connection_manager(&self.engine)
+        self.mux().connection_manager(&self.engine)
     }
 
     /// Makes the exchange by which a program asks a peer for a connection.
@@ -108,20 +185,20 @@ impl Wires {
     /// `OutOfMemory`; those of opening UDP port 4791, and `InvalidInput` for a call without a local
     /// address or a queue pair, where connections are over packets.
     pub(crate) fn connect(&self, call: Call) -> io::Result<Arc<dyn Exchange>> {
-        if let Some(wing) = &self.wing {
+        if let Some(wing) = self.wing() {
             return Ok(foreign::Connection::outgoing(wing, &self.engine.timers, call)?);
         }
         if self.has_packets_only() {
             return self.connect_by_packets(call, false);
         }
-        Ok(iwarp::connect::Connection::outgoing(&self.engine, call)?)
+        Ok(iwarp::connect::Connection::outgoing(&self.engine, &self.profile, call)?)
     }
 
     /// True if a peer that takes no stream for this queue pair may be asked by packets.
     pub(crate) fn has_another(&self, qp: &NamedQp) -> bool {
         let endpoint = qp.endpoint.as_ref();
-        self.wing.is_none()
-            && self.engine.options.spoken() == Wire::Auto
+        self.wing().is_none()
+            && self.spoken() == Wire::Auto
             && endpoint.is_some_and(|endpoint| endpoint.has_packets())
     }
 
@@ -145,7 +222,7 @@ impl Wires {
     ///
     /// Errors of opening UDP port 4791.
     pub(crate) fn ask(&self, question: Question<'_>) -> io::Result<Arc<dyn Exchange>> {
-        if self.wing.is_some() {
+        if self.wing().is_some() {
             return Err(io::ErrorKind::Unsupported.into());
         }
         Ok(SidrRequest::new(self.manager()?, &self.engine.timers, question))
@@ -186,7 +263,7 @@ impl Wires {
         listener: Arc<dyn Listener>,
         offer: Offer,
     ) -> io::Result<Arc<dyn Arrivals>> {
-        match &self.wing {
+        match self.wing() {
             None => {}
             Some(_) if offer.datagrams => return Err(io::ErrorKind::Unsupported.into()),
             Some(wing) => {
@@ -203,7 +280,7 @@ impl Wires {
 
     /// True if a listener for streams takes connections over packets as well.
     pub(crate) fn has_packets_beside(&self) -> bool {
-        self.engine.options.spoken() == Wire::Auto && self.mux.open_if_any(&self.engine).is_some()
+        self.spoken() == Wire::Auto && self.mux().open_if_any(&self.engine).is_some()
     }
 }
 

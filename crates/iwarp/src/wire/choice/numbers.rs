@@ -16,15 +16,16 @@ impl Wires {
     ///
     /// `OutOfMemory`; where connections are over packets only, those of opening UDP port 4791.
     pub(crate) fn number(&self) -> io::Result<Number> {
-        if self.wing.is_some() {
+        if self.wing().is_some() {
             return Ok(self.engine.numbers.plain()?);
         }
-        let by_packets = match self.engine.options.spoken() {
+        let by_packets = match self.spoken() {
             Wire::Iwarp => None,
             // It is iWARP where there are no datagrams.
-            Wire::Auto => {
-                self.mux.open_if_any(&self.engine).and_then(|mux| Numbers::of_datagrams(&mux).ok())
-            }
+            Wire::Auto => self
+                .mux()
+                .open_if_any(&self.engine)
+                .and_then(|mux| Numbers::of_datagrams(&mux).ok()),
             Wire::Roce => Some(self.packet_number()?),
         };
         match by_packets {
@@ -39,10 +40,10 @@ impl Wires {
     ///
     /// `OutOfMemory`; errors of opening UDP port 4791.
     pub(crate) fn packet_number(&self) -> io::Result<Number> {
-        if self.wing.is_some() {
+        if self.wing().is_some() {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        Numbers::of_datagrams(&self.mux.open(&self.engine)?)
+        Numbers::of_datagrams(&self.mux().open(&self.engine)?)
     }
 
     /// The number of an RC queue pair that is found by it: by TCP, by datagrams, or both.
@@ -51,11 +52,11 @@ impl Wires {
     ///
     /// When no port is free; as [`Self::number`].
     pub(crate) fn addressable_number(&self) -> io::Result<Number> {
-        let Self { engine, mux, .. } = self;
-        if self.wing.is_some() {
+        let (engine, mux) = (&self.engine, self.mux());
+        if self.wing().is_some() {
             return Ok(engine.numbers.plain()?);
         }
-        match engine.options.spoken() {
+        match self.spoken() {
             Wire::Iwarp => engine.numbers.addressable(),
             Wire::Auto => {
                 // It is iWARP where there are no datagrams.

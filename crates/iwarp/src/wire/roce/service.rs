@@ -7,13 +7,14 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use iwarp_roce::cm::{Listen, Request, ServiceId};
+use iwarp_roce::cm::{Listen, RejectReason, Request, ServiceId};
 use iwarp_roce::wire::Transport;
 use iwarp_types::PortSpace;
 
 use super::ends::Ends;
 use super::{connect, sidr};
 use crate::connect::{Arrivals, Listener};
+use crate::engine::options::Wire;
 use crate::engine::sync::Mutex;
 use crate::engine::timers::Timers;
 use crate::wire::roce::manager::{Communication, ConnectionManager, Host, Listening};
@@ -86,6 +87,13 @@ impl Host for Reception {
             return;
         }
         let ends = Ends::of(&request);
+        let profile = listener.device_at(Some(ends.local));
+        let speaks = |wire| wire != Wire::Iwarp || *datagrams;
+        if !profile.is_some_and(|profile| speaks(profile.options.spoken())) {
+            // As a peer hears it where nothing listens. One that has gone does not need to know.
+            let _ = communication.reject(RejectReason::InvalidServiceId, &[]);
+            return;
+        }
         if *datagrams {
             sidr::requested(&**listener, communication, ends, &request);
         } else {

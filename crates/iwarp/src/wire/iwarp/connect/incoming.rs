@@ -8,11 +8,12 @@ use std::sync::Arc;
 use iwarp_os::{FamilyClaim, Ready};
 use iwarp_proto::mpa::startup::Request;
 
-use super::Connection;
+use super::{Connection, NO_STREAMS};
 use crate::connect::{Arrivals, EventKind, Exchange, Heirloom, Listener, closed};
 use crate::engine::Engine;
 use crate::engine::accept_set::AcceptSet;
 use crate::engine::fate::{self, IWARP};
+use crate::engine::options::Wire;
 use crate::engine::sync::Mutex;
 use crate::engine::tasks::Task;
 use crate::port::{Acceptor, Ends, canonical};
@@ -97,14 +98,22 @@ struct Program {
 }
 
 impl Host for Program {
-    fn requested(&self, request: Request, answering: Answering) {
+    fn requested(&self, request: Request, mut answering: Answering) {
         let Self { engine, listener } = self;
         if listener.is_gone() {
             return;
         }
         let Ends { local, peer } = answering.ends();
         fate::step(None, local, peer, IWARP, "a peer asks for a connection");
-        let Request { peer_ird: ird, peer_ord: ord, private_data, .. } = request;
+        let profile = listener.device_at(local.map(canonical));
+        let Some(profile) = profile.filter(|profile| profile.options.spoken() != Wire::Roce) else {
+            fate::refused(local, peer, IWARP, "no device takes streams at this address");
+            // A peer that has gone does not need to know.
+            let _ = answering.reject(NO_STREAMS);
+            return;
+        };
+        let (ird, ord) = answering.is_for(&profile.options);
+        let Request { private_data, .. } = request;
         let (rnr_retry, retry_count) = (None, None);
         let kind = EventKind::ConnectRequest { private_data, ird, ord, rnr_retry, retry_count };
         let engine = Arc::clone(engine);

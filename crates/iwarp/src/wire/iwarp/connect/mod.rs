@@ -26,10 +26,15 @@ use crate::connect::{
 use crate::engine::Engine;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::fate::IWARP;
+use crate::engine::profile::Profile;
 use crate::engine::sync::Mutex;
 use crate::port::Port;
 use crate::wire::iwarp::link::{Agreed, Link};
 use crate::wire::iwarp::startup::line::Answering;
+
+/// Private data of a refusal: the devices of the address take no streams, though another device's
+/// listener has the port. A peer of our own kind takes it for a port on which nothing listens.
+const NO_STREAMS: &[u8] = b"iwarp: no RDMA device takes streams at this address";
 
 /// A connection over iWARP, from the first attempt or the peer's Request on.
 pub(crate) struct Connection {
@@ -60,17 +65,21 @@ impl State {
 }
 
 impl Connection {
-    /// A connection that the program asks for.
+    /// A connection that the program asks for, of that device.
     ///
     /// # Errors
     ///
     /// `OutOfMemory`.
-    pub(crate) fn outgoing(engine: &Arc<Engine>, call: Call) -> io::Result<Arc<Self>> {
+    pub(crate) fn outgoing(
+        engine: &Arc<Engine>,
+        profile: &Arc<Profile>,
+        call: Call,
+    ) -> io::Result<Arc<Self>> {
         iwarp_mem::afford()?;
         let owner = Arc::clone(&call.owner);
         let engine = Arc::clone(engine);
         Ok(Arc::new_cyclic(|itself| {
-            let outgoing = Outgoing::new(&engine, call, Weak::clone(itself));
+            let outgoing = Outgoing::new(&engine, profile, call, Weak::clone(itself));
             Self { engine, owner, state: Mutex::new(State::Connecting(outgoing)) }
         }))
     }

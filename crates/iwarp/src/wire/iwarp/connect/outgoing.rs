@@ -11,7 +11,7 @@ use iwarp_os::Ready;
 use iwarp_proto::mpa::startup::Reply;
 use iwarp_types::{StartupError, Time};
 
-use super::{Connection, established};
+use super::{Connection, NO_STREAMS, established};
 use crate::connect::{
     By, Call, ConnectError, ConnectParams, EventKind, Meanwhile, NamedQp, Owner, PATIENCE, Retries,
     closed, nobody_listens,
@@ -20,6 +20,7 @@ use crate::engine::connect_order::{self, Turn};
 use crate::engine::ended::Observer;
 use crate::engine::fate::{self, IWARP};
 use crate::engine::poll_set::wait_beside;
+use crate::engine::profile::Profile;
 use crate::engine::sync::{AtomicBool, Mutex, Ordering};
 use crate::engine::tasks::Task;
 use crate::engine::timers::Alarm;
@@ -37,6 +38,8 @@ const IN_LINE: Duration = Duration::from_millis(5);
 /// A connection being made, served by the worker or by a caller that is blocked.
 pub(super) struct Outgoing {
     engine: Arc<Engine>,
+    /// The device that asks.
+    profile: Arc<Profile>,
     owner: Arc<dyn Owner>,
     connection: Weak<Connection>,
     /// The queue pair that is going to use the connection, where that is known.
@@ -104,13 +107,19 @@ enum End {
 }
 
 impl Outgoing {
-    pub(super) fn new(engine: &Arc<Engine>, call: Call, connection: Weak<Connection>) -> Arc<Self> {
+    pub(super) fn new(
+        engine: &Arc<Engine>,
+        profile: &Arc<Profile>,
+        call: Call,
+        connection: Weak<Connection>,
+    ) -> Arc<Self> {
         let Call { owner, peer, local, source, reserved, traffic_class, is_last, qp, params } =
             call;
         let retries = Retries::begin(&engine.timers);
         let began = engine.timers.now();
         Arc::new_cyclic(|itself| Self {
             engine: Arc::clone(engine),
+            profile: Arc::clone(profile),
             owner,
             connection,
             qp,
@@ -299,7 +308,7 @@ impl Outgoing {
 
     /// Begins a connection whose start-up is of that revision.
     fn try_once(&self, revision: u8, by: By) -> Result<(), ConnectError> {
-        let mut config = terms(&self.engine.options, self.params.ird, self.params.ord);
+        let mut config = terms(&self.profile.options, self.params.ird, self.params.ord);
         if revision == 1 {
             config = config.downgraded();
         }
@@ -370,6 +379,11 @@ impl Outgoing {
         }
         let result = match end {
             End::Failed(error) => Err(error),
+            End::Reply(Reply { accepted: false, private_data, .. })
+                if private_data == NO_STREAMS =>
+            {
+                Err(refused())
+            }
             End::Reply(Reply { accepted: false, negotiated, private_data }) => {
                 let (ird, ord) = (negotiated.peer_ird, negotiated.peer_ord);
                 Err(ConnectError::Rejected { private_data, ird, ord })
@@ -546,7 +560,7 @@ mod tests {
             qp: None,
             params: ConnectParams::default(),
         };
-        let connection = Connection::outgoing(core.engine(), call).unwrap();
+        let connection = Connection::outgoing(core.engine(), &core.wires().profile, call).unwrap();
         let outgoing = connection.attempt().unwrap();
         outgoing.start(By::Worker).unwrap();
         (connection, outgoing)

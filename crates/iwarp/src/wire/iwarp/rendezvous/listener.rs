@@ -90,7 +90,8 @@ impl RendezvousListener {
     fn open(&self, place: Place) -> io::Result<Arc<Entrance>> {
         let acceptor = self.port.reservation().listen_at(place.ip, place.scope, BACKLOG)?;
         let engine = &self.engine;
-        let config = RendezvousListeners::startup(engine, 0, 0);
+        // Each queue pair that a peer is led to says what its device adds.
+        let config = RendezvousListeners::startup(&engine.options, 0, 0);
         let host = Arc::clone(&self.listed) as Arc<dyn Host>;
         let reception = Reception::new(engine, None, config, engine.options.max_pending, host);
         let entrance = Arc::new(Entrance { acceptor, reception });

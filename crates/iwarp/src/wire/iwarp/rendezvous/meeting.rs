@@ -17,6 +17,7 @@ use crate::engine::Engine;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::gid::Gid;
 use crate::engine::numbers::{Number, PSN_BITS, port_of};
+use crate::engine::options::Options;
 use crate::engine::sync::Mutex;
 use crate::engine::tasks::{Task, Tasks};
 use crate::engine::timers::Alarm;
@@ -271,6 +272,10 @@ impl Rendezvous {
         &self.endpoint.engine
     }
 
+    fn options(&self) -> &Options {
+        &self.endpoint.profile.options
+    }
+
     pub(super) fn now(&self) -> Time {
         self.engine().timers.now()
     }
@@ -290,8 +295,9 @@ impl Rendezvous {
         self: &Arc<Self>,
         introduction: &Introduction,
         words: Vec<u8>,
-        answering: Answering,
+        mut answering: Answering,
     ) {
+        answering.is_for(self.options());
         let mut state = self.state.lock();
         let sought = state.listed && state.search.is_some();
         let Some(peer) = state.peer.filter(|_| sought) else {
@@ -472,7 +478,7 @@ impl Rendezvous {
 
     fn try_once(&self, peer: &Peer, psn: Option<u32>) -> Result<Attempt, ConnectError> {
         let engine = self.engine();
-        let config = RendezvousListeners::startup(engine, peer.ird, peer.ord);
+        let config = RendezvousListeners::startup(self.options(), peer.ird, peer.ord);
         // Within the host a refusal comes at once: there is no need to think of a share first.
         let port = engine.network.connect(Some(peer.origin()), peer.addr(), None)?;
         let (secret, value) = match psn {
@@ -672,7 +678,7 @@ impl Rendezvous {
 
     fn meet_itself(&self, peer: &Peer) -> io::Result<()> {
         let port = self.engine().network.looped(peer.local, peer.scope)?;
-        let options = &self.engine().options;
+        let options = self.options();
         let depth = peer.ird.min(peer.ord);
         let spare = terms(options, peer.ird, peer.ord).spare;
         let terms = Negotiated {

@@ -98,6 +98,7 @@ use std::sync::Arc;
 use iwarp_proto::mpa::startup::{Config, RtrTypes};
 
 use crate::engine::Engine;
+use crate::engine::options::Options;
 use crate::engine::sync::Mutex;
 use crate::wire::iwarp::startup::terms::terms;
 use listener::{Place, RendezvousListener};
@@ -148,13 +149,13 @@ impl RendezvousListeners {
     }
 
     /// The terms that start-up asks of the peer.
-    fn startup(engine: &Engine, ird: u16, ord: u16) -> Config {
+    fn startup(options: &Options, ird: u16, ord: u16) -> Config {
         Config {
             rev: 2,
             peer_to_peer: true,
             // A Send would take one of the program's receives.
             rtr: RtrTypes { send: false, write: true, read: true },
-            ..terms(&engine.options, ird, ord)
+            ..terms(options, ird, ord)
         }
     }
 }

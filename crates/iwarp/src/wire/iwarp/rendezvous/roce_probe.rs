@@ -55,7 +55,7 @@ impl PacketListener for Rendezvous {
 impl Rendezvous {
     /// The question to be asked about the peer.
     pub(super) fn question(&self) -> Option<RoceProbe> {
-        let either = self.engine().options.spoken() == Wire::Auto;
+        let either = self.endpoint().profile.options.spoken() == Wire::Auto;
         let next = self.now().plus(FIRST);
         either.then_some(RoceProbe { next, pause: FIRST, listens: false })
     }

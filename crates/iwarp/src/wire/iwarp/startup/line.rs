@@ -20,6 +20,7 @@ use crate::engine::tasks::{Task, Tasks};
 use crate::engine::worker::Worker;
 use crate::port::{Descriptors, Ends, IoPart, IoPartMut, Port, Settings};
 use crate::wire::iwarp::startup::pending::Place;
+use crate::wire::iwarp::startup::terms::spare;
 
 /// More than the longest start-up frame.
 const FRAME_ROOM: usize = 1024;
@@ -269,6 +270,12 @@ impl Answering {
     /// It is a program's listener that has it.
     pub(crate) const fn is_accepted(&mut self) {
         self.line.accepted = true;
+    }
+
+    /// It is for a device with these options. The result has the peer's IRD and ORD, where it states
+    /// them.
+    pub(crate) fn is_for(&mut self, options: &Options) -> (Option<u16>, Option<u16>) {
+        self.responder.set_spare(spare(options))
     }
 
     /// The address of the peer that waits for the answer.

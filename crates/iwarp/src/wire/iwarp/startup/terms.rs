@@ -15,12 +15,17 @@ pub(crate) fn terms(options: &Options, ird: u16, ord: u16) -> Config {
         markers: options.markers,
         ird,
         ord,
-        // One Read for acknowledgements, as the `acknowledge` of the queue pair's core has them.
-        spare: u16::from(options.personality == Personality::Roce),
+        spare: spare(options),
         peer_to_peer: options.peer_to_peer && options.revision > 1,
         rtr: options.rtr,
         timeout: options.startup_timeout,
     }
+}
+
+/// The Reads on top of the program's: one for acknowledgements, where the queue pair's core has
+/// them (`acknowledge`).
+pub(crate) fn spare(options: &Options) -> u16 {
+    u16::from(options.personality == Personality::Roce)
 }
 
 #[cfg(all(test, not(model)))]

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The profile of a device, which sets it apart from the others of its process: name, interface,
+//! addresses, and the options as it has them. All else is the engine's, and so the process's.
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::devices::NamedDevice;
+use super::gid::{Gid, GidTable};
+use super::options::{Options, Personality, Wire};
+
+/// `ENODEV`: no device has an address.
+const ENODEV: i32 = 19;
+
+/// A device, as its objects know it. A forked child may read what does not change.
+#[derive(Debug)]
+pub(crate) struct Profile {
+    /// Its place among the devices of the process.
+    pub(crate) place: usize,
+    pub(crate) name: String,
+    /// The process's options, as this device has them.
+    pub(crate) options: Options,
+    /// The interface whose addresses it has; `None`: all.
+    pub(crate) interface: Option<String>,
+    gids: GidTable,
+}
+
+impl Profile {
+    fn new(place: usize, named: &NamedDevice, options: &Options) -> Self {
+        Self {
+            place,
+            name: named.name.clone(),
+            options: options.for_device(named),
+            interface: named.interface.clone(),
+            gids: GidTable::default(),
+        }
+    }
+
+    /// True if it has the addresses of one interface only.
+    pub(crate) const fn is_bound(&self) -> bool {
+        self.interface.is_some()
+    }
+
+    /// Its addresses at this moment.
+    ///
+    /// # Errors
+    ///
+    /// When asking the system fails.
+    pub(crate) fn gids(&self) -> io::Result<Arc<[Gid]>> {
+        self.gids.read(self.interface.as_deref())
+    }
+
+    /// True if an address of this host is one of its own.
+    pub(crate) fn has(&self, addr: IpAddr) -> bool {
+        let addr = addr.to_canonical();
+        let listed = |gids: Arc<[Gid]>| gids.iter().any(|gid| gid.addr == addr);
+        !self.is_bound() || self.gids().is_ok_and(listed)
+    }
+
+    /// The address from which it reaches `peer`: `usual`, from which the host does, if that is its
+    /// own, or else the first of the peer's family.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` where it has none; those of [`Self::gids`].
+    pub(crate) fn source_for(&self, peer: IpAddr, usual: io::Result<IpAddr>) -> io::Result<IpAddr> {
+        match usual {
+            Ok(usual) if self.has(usual) => return Ok(usual),
+            Err(error) if !self.is_bound() => return Err(error),
+            _ => {}
+        }
+        let is_near = iwarp_os::addr::is_link_local;
+        let fits = |gid: &&Gid| {
+            gid.addr.is_ipv4() == peer.to_canonical().is_ipv4()
+                && is_near(gid.addr) == is_near(peer)
+        };
+        let gids = self.gids()?;
+        gids.iter().find(fits).map(|gid| gid.addr).ok_or_else(no_device)
+    }
+}
+
+/// The error where no device has an address.
+pub(crate) fn no_device() -> io::Error {
+    io::Error::from_raw_os_error(ENODEV)
+}
+
+/// The devices of a process, at least one.
+#[derive(Debug)]
+pub(crate) struct Profiles {
+    all: Vec<Arc<Profile>>,
+    /// Stands for all of them where it is not known yet which one it is.
+    any: Arc<Profile>,
+}
+
+impl Profiles {
+    pub(crate) fn new(options: &Options) -> Self {
+        let named = options.visible_devices();
+        let of = |(place, named)| Arc::new(Profile::new(place, named, options));
+        let all: Vec<_> = named.iter().enumerate().map(of).collect();
+        let any = match &*all {
+            [only] if !only.is_bound() => Arc::clone(only),
+            several => Arc::new(any_of(several, options)),
+        };
+        Self { all, any }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(crate) fn get(&self, place: usize) -> Option<&Arc<Profile>> {
+        self.all.get(place)
+    }
+
+    /// True if there is one, which has all addresses.
+    pub(crate) fn is_one_with_all(&self) -> bool {
+        self.all.iter().any(|profile| Arc::ptr_eq(profile, &self.any))
+    }
+
+    /// Stands for all of them.
+    pub(crate) const fn any(&self) -> &Arc<Profile> {
+        &self.any
+    }
+
+    /// The first that has an address of this host. Loopback is the first device's where no other
+    /// has it, as with Linux's connection manager.
+    pub(crate) fn at(&self, addr: IpAddr) -> Option<&Arc<Profile>> {
+        let has = self.all.iter().find(|profile| profile.has(addr));
+        has.or_else(|| self.all.first().filter(|_| addr.to_canonical().is_loopback()))
+    }
+}
+
+/// A device with all addresses that speaks each protocol of these.
+fn any_of(several: &[Arc<Profile>], options: &Options) -> Profile {
+    let first = &several[0];
+    let speak = |wire| several.iter().all(|profile| profile.options.spoken() == wire);
+    let own = &first.options;
+    let options = if speak(own.spoken()) {
+        own.clone()
+    } else {
+        options.clone().personality(Personality::Roce).wire(Wire::Auto)
+    };
+    let (place, name) = (first.place, first.name.clone());
+    Profile { place, name, options, interface: None, gids: GidTable::default() }
+}
+
+#[cfg(all(test, not(model)))]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+    use crate::Speed;
+
+    const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 9));
+
+    fn of(text: &str) -> Profiles {
+        let lookup = |name| (name == "IWARP_DEVICES").then(|| text.to_owned());
+        Profiles::new(&Options::for_any_program().with_lookup(lookup).unwrap())
+    }
+
+    #[test]
+    fn a_device_has_the_options_of_the_process_but_for_its_own() {
+        let devices = of("a,b=lo:iwarp:speed=100,c:wire=roce");
+        let found = [0, 1, 2].map(|place| {
+            let options = &devices.get(place).unwrap().options;
+            (options.personality, options.spoken(), options.speed.gbit(), options.tell_personality)
+        });
+        let expected = [
+            (Personality::Roce, Wire::Auto, 40, true),
+            (Personality::Iwarp, Wire::Iwarp, 100, true),
+            (Personality::Roce, Wire::Roce, Speed::default().gbit(), true),
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_device_that_is_not_known_yet_speaks_what_any_of_them_speaks() {
+        let spoken = |text| of(text).any().options.spoken();
+        assert_eq!(spoken("a:iwarp,b:wire=iwarp"), Wire::Iwarp);
+        assert_eq!(spoken("a:wire=roce,b:wire=roce"), Wire::Roce);
+        assert_eq!(spoken("a:wire=roce,b:iwarp"), Wire::Auto);
+        assert_eq!(spoken("a:iwarp,b"), Wire::Auto);
+        let one = of("a:iwarp");
+        assert!(Arc::ptr_eq(one.any(), one.get(0).unwrap()));
+        assert!(!of("a=lo").any().is_bound());
+    }
+
+    #[test]
+    fn an_address_belongs_to_the_first_device_that_has_it() {
+        let place = |text, addr| of(text).at(addr).map(|profile| profile.place);
+        assert_eq!(place("a,b=lo", LOCALHOST), Some(0));
+        assert_eq!(place("a=lo,b", LOCALHOST), Some(0));
+        assert_eq!(place("a=lo,b", ELSEWHERE), Some(1));
+        assert_eq!(place("a=lo", ELSEWHERE), None);
+        assert_eq!(place("a=lo,b=lo", "::ffff:127.0.0.1".parse().unwrap()), Some(0));
+    }
+
+    #[test]
+    fn a_bound_device_leaves_its_interface_by_its_own_address() {
+        let devices = of("a,b=lo");
+        let [all, lo] = [0, 1].map(|place| devices.get(place).unwrap());
+        assert_eq!(all.source_for(ELSEWHERE, Ok(ELSEWHERE)).unwrap(), ELSEWHERE);
+        assert_eq!(lo.source_for(ELSEWHERE, Ok(ELSEWHERE)).unwrap(), LOCALHOST);
+        assert_eq!(lo.source_for(ELSEWHERE, Ok(LOCALHOST)).unwrap(), LOCALHOST);
+        let unknown = lo.source_for("fe80::1".parse().unwrap(), Ok(ELSEWHERE)).unwrap_err();
+        assert_eq!(unknown.raw_os_error(), Some(ENODEV));
+    }
+}
