@@ -409,7 +409,7 @@ pub enum PostError {
     #[error("queue pair is in the wrong state for posting")]
     WrongState,
     /// The request contradicts itself: inline bytes for an operation that sends none, or local
-    /// bytes beside Immediate Data.
+    /// bytes beside Immediate Data; or it is to leave from an address that is not its device's.
     #[error("invalid work request")]
     Invalid,
     /// The queue pair takes its receives from a shared receive queue.

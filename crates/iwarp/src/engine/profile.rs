@@ -6,10 +6,14 @@
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
+
+use iwarp_types::Time;
 
 use super::devices::NamedDevice;
 use super::gid::{Gid, GidTable};
 use super::options::{Options, Personality, Wire};
+use super::sync::Mutex;
 
 /// `ENODEV`: no device has an address.
 const ENODEV: i32 = 19;
@@ -25,7 +29,12 @@ pub(crate) struct Profile {
     /// The interface whose addresses it has; `None`: all.
     pub(crate) interface: Option<String>,
     gids: GidTable,
+    /// The address of datagrams that was looked up last, and until when it is known.
+    lately: Mutex<Option<(IpAddr, Time)>>,
 }
+
+/// The time for which an address counts as a device's, for its datagrams, without asking the system.
+const LATELY: Duration = Duration::from_millis(100);
 
 impl Profile {
     fn new(place: usize, named: &NamedDevice, options: &Options) -> Self {
@@ -35,6 +44,7 @@ impl Profile {
             options: options.for_device(named),
             interface: named.interface.clone(),
             gids: GidTable::default(),
+            lately: Mutex::default(),
         }
     }
 
@@ -57,6 +67,17 @@ impl Profile {
         let addr = addr.to_canonical();
         let listed = |gids: Arc<[Gid]>| gids.iter().any(|gid| gid.addr == addr);
         !self.is_bound() || self.gids().is_ok_and(listed)
+    }
+
+    /// As [`Self::has`], for each datagram of a bound device: the system is asked now and then.
+    #[cold]
+    pub(crate) fn has_lately(&self, addr: IpAddr, now: Time) -> bool {
+        let is_known = |(known, until): &(IpAddr, Time)| *known == addr && now < *until;
+        let mut lately = self.lately.lock();
+        if !lately.as_ref().is_some_and(is_known) {
+            *lately = self.has(addr).then(|| (addr, now.plus(LATELY)));
+        }
+        lately.is_some()
     }
 
     /// The address from which it reaches `peer`: `usual`, from which the host does, if that is its
@@ -143,7 +164,14 @@ fn any_of(several: &[Arc<Profile>], options: &Options) -> Profile {
         options.clone().personality(Personality::Roce).wire(Wire::Auto)
     };
     let (place, name) = (first.place, first.name.clone());
-    Profile { place, name, options, interface: None, gids: GidTable::default() }
+    Profile {
+        place,
+        name,
+        options,
+        interface: None,
+        gids: GidTable::default(),
+        lately: Mutex::default(),
+    }
 }
 
 #[cfg(all(test, not(model)))]

@@ -10,12 +10,13 @@ use std::thread;
 use iwarp::cm::{ConnectError, ConnectParams, EventChannel, EventKind, Id, Listener, connect};
 use iwarp::verbs::Gid;
 use iwarp::{
-    AddressVector, DatagramAttributes, Device, ModifyError, NamedDevice, Options, Peer, Personality,
-    QpState, QueuePairAttributes, Speed, WcStatus, Wire,
+    AddressVector, DatagramAttributes, Destination, Device, ModifyError, NamedDevice, Options,
+    Payload, Peer, Personality, PostError, QpState, QpType, QueuePairAttributes, RecvRequest,
+    SendOp, SendRequest, Speed, WcStatus, Wire,
 };
 
 use crate::common::meet::{LOOPBACK, Place, Side, exchange};
-use crate::common::{DEADLINE, End, parts};
+use crate::common::{DEADLINE, End, parts, succeeded, until};
 
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const EVERYWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
@@ -153,6 +154,42 @@ fn a_queue_pair_leaves_its_device_by_no_other_address() {
         assert_eq!(told.unwrap_err().kind(), io::ErrorKind::InvalidInput);
         assert_eq!(qp.state(), QpState::Init);
     }
+}
+
+#[test]
+fn datagrams_reach_a_device_by_its_own_address_alone() {
+    const QKEY: u32 = 0x77;
+    let two = Two::new([auto, iwarp]);
+    let [near, far] = two.devices.each_ref().map(|device| {
+        let cq = device.create_cq(8, None).unwrap();
+        let attributes = QueuePairAttributes::new(&cq, &cq).qp_type(QpType::Ud);
+        let pd = device.alloc_pd();
+        let qp = pd.create_qp(&attributes).unwrap();
+        qp.modify(QpState::Init).unwrap();
+        qp.set_datagram(&DatagramAttributes::with_qkey(QKEY)).unwrap();
+        qp.modify(QpState::Rtr).unwrap();
+        qp.modify(QpState::Rts).unwrap();
+        (pd, cq, qp)
+    });
+    let memory = far.0.allocate(256, iwarp::Access::LOCAL_WRITE).unwrap();
+    for wr_id in [1, 2] {
+        far.2.post_recv(&RecvRequest::new(wr_id, &[memory.sge(0, 128)])).unwrap();
+    }
+    for (to, octets) in [(two.addrs[0], &b"astray"[..]), (two.addrs[1], b"home")] {
+        let address = AddressVector::new(two.addrs[0], to);
+        let destination = Destination { address, qp: far.2.number(), qkey: QKEY };
+        let request = SendRequest::new(3, SendOp::SEND, Payload::Inline(octets));
+        near.2.post_send(&request.to(&destination).signaled()).unwrap();
+        succeeded(until("a datagram is sent", || near.1.poll_one()));
+    }
+    let address = AddressVector::new(two.addrs[1], two.addrs[1]);
+    let destination = Destination { address, qp: far.2.number(), qkey: QKEY };
+    let request = SendRequest::new(3, SendOp::SEND, Payload::Inline(b"from elsewhere"));
+    let posted = near.2.post_send(&request.to(&destination));
+    assert_eq!(posted, Err(PostError::Invalid));
+    let came = succeeded(until("the second datagram", || far.1.poll_one()));
+    assert_eq!((came.wr_id, came.byte_len), (1, 40 + 4));
+    assert!(far.1.poll_one().is_none());
 }
 
 #[test]

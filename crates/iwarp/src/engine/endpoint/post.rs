@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use iwarp_types::{PostError, QpState, RecvRequest, SendOp, SendRequest};
+use iwarp_types::{PostError, QpState, QpType, RecvRequest, SendOp, SendRequest};
 
 use super::{Endpoint, Locked};
 use crate::engine::mover::StreamMover;
@@ -76,7 +76,33 @@ fn report_unsignaled() {
 
 impl Endpoint {
     /// Posts requests in order until one is refused; sends what can be sent at once.
+    #[inline]
     pub(crate) fn post_send(self: &Arc<Self>, requests: &[SendRequest<'_>]) -> Posted {
+        if self.qp_type == QpType::Ud && self.profile.is_bound() {
+            return self.post_from_home(requests);
+        }
+        self.post_sends(requests)
+    }
+
+    /// As [`Self::post_send`], for datagrams of a device that has the addresses of one interface: they
+    /// leave from no other.
+    #[cold]
+    fn post_from_home(self: &Arc<Self>, requests: &[SendRequest<'_>]) -> Posted {
+        let now = self.now();
+        let is_astray = |request: &SendRequest<'_>| {
+            let source = request.destination.map(|to| to.address.source);
+            source.is_some_and(|source| !self.profile.has_lately(source, now))
+        };
+        match requests.iter().position(is_astray) {
+            None => self.post_sends(requests),
+            Some(number) => {
+                self.post_sends(&requests[..number])?;
+                Err((number, PostError::Invalid))
+            }
+        }
+    }
+
+    fn post_sends(self: &Arc<Self>, requests: &[SendRequest<'_>]) -> Posted {
         let (result, posted) = self.post(requests, Locked::post_send, |locked| {
             let Some(link) = locked.link.clone() else { return Err(locked.mux.clone()) };
             Ok((link, locked.habits.posted(&Seen { endpoint: self, requests })))

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use iwarp_mem::OutOfMemory;
 use iwarp_roce::wire::icrc::IdMemory;
 use iwarp_roce::wire::{Counters, GSI_QP, MULTICAST_QP, Packet, Path, Received, receive};
-use iwarp_types::Time;
+use iwarp_types::{QpType, Time};
 
 use super::Mux;
 use crate::engine::endpoint::Endpoint;
@@ -150,12 +150,24 @@ impl Mux {
                     touched.note(endpoint, wants);
                 }
             } else if let Some(endpoint) = self.queue_pair(number) {
+                let to = path.address.destination;
+                // Connected queue pairs check the way of their packets themselves.
+                let is_checked = endpoint.qp_type() == QpType::Ud && endpoint.profile.is_bound();
+                if is_checked && !endpoint.profile.has_lately(to, now) {
+                    checks.counters.unknown_qp += 1;
+                    next = checks.next(packets, now);
+                    continue;
+                }
                 let (mut left, mut upcoming) = (RUN, None);
                 let wants = take_packets(&endpoint, (path, packet), || {
                     let more = checks.next(packets, now);
                     upcoming = Some(more);
                     left -= 1;
-                    more.filter(|(_, more)| left > 0 && more.header.bth.dest_qp == number)
+                    more.filter(|(path, more)| {
+                        left > 0
+                            && more.header.bth.dest_qp == number
+                            && (!is_checked || path.address.destination == to)
+                    })
                 });
                 touched.note(endpoint, wants);
                 // The last that was looked at was not taken.
