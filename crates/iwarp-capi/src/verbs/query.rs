@@ -253,11 +253,10 @@ pub(crate) extern "C" fn query_port(
 }
 
 /// `ibv_query_port_speed`, in units of 100 Mbit/s.
-pub extern "C" fn ibv_query_port_speed(_: &Context, port_num: u32, speed: &mut u64) -> c_int {
+pub extern "C" fn ibv_query_port_speed(context: &Context, port_num: u32, speed: &mut u64) -> c_int {
     guard::errno(|| {
         check_port(port_num)?;
-        // As the width and speed of the port say.
-        *speed = 400;
+        *speed = u64::from(context.device().speed().gbit()) * 10;
         Ok(())
     })
 }
