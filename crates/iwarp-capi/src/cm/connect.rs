@@ -9,7 +9,7 @@ use iwarp::cm::{ConnectParams, ConnectionState, UDP_QKEY};
 use super::abi::{RDMA_MAX_DEPTH, rdma_cm_id, rdma_conn_param};
 use super::event::{MOST_RETRIES, depth};
 use super::id::CmId;
-use super::pair::{refresh_state, with_queue_pair};
+use super::pair::{is_elsewhere, refresh_state, with_queue_pair};
 use super::wait::complete;
 use super::{attr, device};
 use crate::guard::{self, Errno};
@@ -37,6 +37,9 @@ fn check(id: &CmId, param: Option<&rdma_conn_param>) -> Result<(), Errno> {
             param.responder_resources,
             param.initiator_depth
         ));
+    }
+    if id.qp.get().is_null() && is_elsewhere(id, param.qp_num)? {
+        return Err(refuse!(EINVAL, "the queue pair is of another device than the id"));
     }
     Ok(())
 }

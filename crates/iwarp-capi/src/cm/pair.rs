@@ -20,6 +20,13 @@ fn queue(id: &CmId) -> Option<&Qp> {
     unsafe { Qp::of(qp) }
 }
 
+/// True if the queue pair of that number is on another device than the id. One that the program has
+/// made with a context of its own is not known here.
+pub(super) fn is_elsewhere(id: &CmId, number: u32) -> Result<bool, Errno> {
+    let own = id.context()?;
+    Ok(shared::with_number(number, |qp| !qp.context().is(own)).unwrap_or(false))
+}
+
 /// Calls `f` with the queue pair of the connection, unless the program has destroyed it.
 pub(super) fn if_alive(id: &CmId, f: impl FnOnce(&Qp)) {
     let number = id.state().qp_num;
