@@ -76,7 +76,8 @@ impl List {
 fn list(options: &Options) -> Vec<Listed> {
     let devices = options.visible_devices();
     let numbered = devices.iter().enumerate();
-    numbered.map(|(place, named)| describe(options.personality, place, named)).collect()
+    let describe = |(place, named)| describe(options.for_device(named).personality, place, named);
+    numbered.map(describe).collect()
 }
 
 /// The place of a device among them; 0 for a pointer to no device.

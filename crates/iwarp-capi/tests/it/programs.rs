@@ -110,7 +110,7 @@ fn addresses_that_come_and_go_are_known_at_once() {
     support::run("addresses_roce", &source!("addresses.c"), &[ROCE]);
 }
 
-/// Two names for one device, the second with the addresses of one interface.
+/// Two devices, each with the addresses of one interface, like a RoCE card and like an RNIC.
 #[test]
 fn the_user_names_devices_and_gives_them_interfaces() {
     // Interfaces of this network; /sys may be another's.
@@ -118,7 +118,7 @@ fn the_user_names_devices_and_gives_them_interfaces() {
     let names =
         interfaces.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name.trim());
     let other = names.filter(|name| *name != "lo").min();
-    let devices = other.map(|name| format!("mlx5_0={name},rdma-lo=lo"));
+    let devices = other.map(|name| format!("mlx5_0={name}:roce:speed=100,rdma-lo=lo:iwarp"));
     let devices = devices.expect("an interface beside lo");
     support::run("devices", &source!("devices.c"), &[("IWARP_DEVICES", &devices)]);
     let said = support::run("no_devices", NO_DEVICES, &[("IWARP_DEVICES", "a=no such one")]);

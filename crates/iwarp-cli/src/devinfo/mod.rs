@@ -14,10 +14,11 @@ use serde_json::{Map, Value, json};
 use crate::descriptors::raise_descriptor_limit;
 use fact::Fact;
 
-/// Show the RDMA device of this machine, as ibv_devinfo does.
+/// Show the RDMA devices of this machine, as ibv_devinfo does.
 ///
 /// There is one device, with one port, unless IWARP_DEVICES names others. It answers on all
-/// addresses of the machine, which are the entries of its GID table. It needs no set-up.
+/// addresses of the machine, or of the interface that IWARP_DEVICES gives it, which are the entries
+/// of its GID table. It needs no set-up.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = "\
 Examples:

@@ -18,9 +18,10 @@ pub(super) const VARIABLES: &[(&str, &str, &str)] = &[
     ),
     (
         "IWARP_DEVICES",
-        "NAME[=INTERFACE],...",
-        "Names of the devices, and the interface whose addresses each has (roce0 or iwarp0, with \
-         all addresses).",
+        "NAME[=INTERFACE][:WORD]...,...",
+        "The devices: name, the interface whose addresses each has, and in what it differs from the \
+         others: iwarp or roce, wire=auto|iwarp|roce, speed=GBIT (roce0 or iwarp0, with all \
+         addresses).",
     ),
     (
         "IWARP_SPEED",

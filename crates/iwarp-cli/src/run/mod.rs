@@ -41,9 +41,9 @@ pub(crate) struct Args {
     /// Kind of the device: a RoCE card (default) or an iWARP card
     #[arg(long, value_name = "KIND")]
     personality: Option<Personality>,
-    /// Names of the devices, separated by commas, each optionally with an interface:
-    /// mlx5_0,mlx5_1=eth0
-    #[arg(long, value_name = "NAMES")]
+    /// The devices, separated by commas: a name each, optionally with an interface, and with what
+    /// it differs in: mlx5_0=eth0:roce:speed=100,siw0=eth1:iwarp
+    #[arg(long, value_name = "DEVICES")]
     devices: Option<String>,
     /// CRC32c on the stream; off only if both ends switch it off
     #[arg(long, value_name = "ON|OFF")]
@@ -85,6 +85,7 @@ Examples, each with its server in one terminal and its client in another:
   iwarp run --crc off ib_send_bw                without checksums, if both ends agree
   iwarp run --personality iwarp ibv_devinfo     as an iWARP card
   iwarp run --devices mlx5_0,mlx5_1 ibv_devices
+  iwarp run --devices mlx5_0=eth0:roce,siw0=eth1:iwarp ibv_devinfo
   iwarp run bash                                a shell in which every program is served
 
 Exit status: the program's own; 127 if it is not found, 126 if it cannot be served or started, 125

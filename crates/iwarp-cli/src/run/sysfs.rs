@@ -34,8 +34,9 @@ pub(super) fn tree(options: &Options) -> Result<PathBuf> {
         if let Some(only) = &device.interface {
             table.retain(|(_, interface)| interface.name == *only);
         }
-        tree.device(options, place, device, &table);
-        described.push(by_netlink(options, place, device, &distinct(&table)));
+        let own = options.for_device(device);
+        tree.device(&own, place, device, &table);
+        described.push(by_netlink(&own, place, device, &distinct(&table)));
     }
     tree.text("counted/devices", &described.join("\n"));
     links::directory("sysfs", &tree.0)
@@ -53,7 +54,7 @@ impl Tree {
         self.0.push((name.into(), Content::Text(format!("{text}\n"))));
     }
 
-    /// Adds the files of a device. On Linux the entry of the class is a link to a folder below that
+    /// Adds the files of a device, which has these options. On Linux the entry of the class is a link to a folder below that
     /// of the device which it is a function of: programs look there for the network interface and
     /// the NUMA node.
     fn device(
@@ -209,7 +210,7 @@ fn counters_by_netlink() -> String {
     names.join(" ")
 }
 
-/// Numbers are hexadecimal.
+/// Numbers are hexadecimal. `options`: the device's.
 fn by_netlink(
     options: &Options,
     place: usize,
