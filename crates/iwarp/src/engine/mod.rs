@@ -3,7 +3,7 @@
 //! The engine: the threads that move the bytes, and when they do.
 //!
 //! The caller's thread moves them wherever it can: posting sends, polling an empty completion queue
-//! receives, a blocking wait waits on the sockets themselves. One worker thread per device moves
+//! receives, a blocking wait waits on the sockets themselves. One worker thread per process moves
 //! all that no caller drives, so that a peer's one-sided operation is served while the program
 //! computes. The connections of a completion queue form a [`group::Group`]; [`handover`] decides
 //! whether its callers or the worker look after it.
@@ -35,7 +35,9 @@
 //!   live       the connections there are, for the end of the process
 //!   service_ports  ports of datagram services
 //!   numbers    queue pair numbers, and the ports that some of them name
-//!   devices    what the devices are called
+//!   devices    the devices, as the user names them
+//!   profile    what sets each of them apart, and which one has an address
+//!   kinds      personalities and wires
 //!   gid        the addresses of a device, as programs for InfiniBand know them
 //! ```
 //!
@@ -46,7 +48,7 @@
 //! # Words
 //!
 //! - *caller, caller thread*: a thread of the program inside a call of the library.
-//! - *worker*: the thread that moves what no caller moves, one for each device by default.
+//! - *worker*: the thread that moves what no caller moves, one for the devices of a process by default.
 //! - *core*: the protocol of a queue pair as a state machine: iWARP's, or another.
 //! - *endpoint*: a queue pair's core behind its lock, and the completion queues that its events go to.
 //! - *port, network*: a connected stream of bytes, and the maker of such streams.
@@ -144,7 +146,7 @@ use crate::port::{Clock, DatagramNetwork, DatagramSettings, Network, Platform, S
 /// Reads and Atomics of a queue pair that may be under way at a time, in either direction.
 pub(crate) const MAX_READS: u16 = 128;
 
-/// The state that the objects of one device share. In a forked child it is dead: the threads that
+/// The state that the devices of a process and their objects share. In a forked child it is dead: the threads that
 /// held its locks do not exist, its descriptors are closed, and the rest belongs to the parent. So
 /// the handles that programs have reach it, and all that holds it, through a
 /// [`ProcessOwned`](iwarp_os::ProcessOwned).

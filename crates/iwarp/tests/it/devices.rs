@@ -16,7 +16,7 @@ use iwarp::{
 };
 
 use crate::common::meet::{LOOPBACK, Place, Side, exchange};
-use crate::common::{DEADLINE, End, parts, succeeded, until};
+use crate::common::{DEADLINE, End, couple, parts, succeeded, until};
 
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const EVERYWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
@@ -279,6 +279,21 @@ fn a_listener_of_one_device_is_not_found_at_anothers_address() {
         let _accepted = accepting.join().unwrap();
         talk((&client, &server));
     });
+}
+
+/// As with Linux's connection manager.
+#[test]
+fn loopback_is_the_first_devices_where_no_other_has_it() {
+    let named = ["one", "two"].map(|name| NamedDevice::new(name).interface(other().interface));
+    let one = Device::with_options(Options::new().devices(named.to_vec())).unwrap();
+    let two = one.named_sibling(1).unwrap();
+    assert_eq!(one.place_of(LOCALHOST), Some(0));
+    let at = SocketAddr::new(LOCALHOST, 0);
+    assert_eq!(Listener::bind(&two, at).unwrap_err().raw_os_error(), Some(ENODEV));
+    let listener = Listener::bind(&one, at).unwrap();
+    let (client, server) = (end_on(&one), end_on(&one));
+    let _connections = couple(&one, &client.qp, &listener, &server.qp);
+    talk((&client, &server));
 }
 
 /// One listener, and peers that come to it by the wire of each device.
