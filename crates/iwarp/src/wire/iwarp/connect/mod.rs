@@ -12,6 +12,7 @@ mod outgoing;
 
 use std::fmt;
 use std::io;
+use std::mem;
 use std::sync::{Arc, Weak};
 
 use iwarp_proto::mpa::startup::Negotiated;
@@ -46,7 +47,7 @@ pub(crate) struct Connection {
 enum State {
     Connecting(Arc<Outgoing>),
     /// The peer waits for the program's answer.
-    Requested(Answering),
+    Requested(Box<Answering>),
     /// The peer's answer is here, and the program has to name a queue pair.
     Responded(Box<dyn Port>, Box<Agreed>),
     Connected(Connected),
@@ -60,6 +61,31 @@ impl State {
         match self {
             Self::Connected(connected) | Self::Over(Some(connected)) => Some(connected),
             _ => None,
+        }
+    }
+
+    /// Takes what the program answers with: once only, even if that fails, so the state is its end
+    /// then. A state in which there is nothing to answer stays.
+    fn answer<T>(&mut self, pick: impl FnOnce(Self) -> Result<T, Self>) -> io::Result<T> {
+        pick(mem::replace(self, Self::Over(None))).map_err(|other| {
+            *self = other;
+            io::ErrorKind::InvalidInput.into()
+        })
+    }
+
+    /// The peer's request, which waits for an answer.
+    fn request(self) -> Result<Box<Answering>, Self> {
+        match self {
+            Self::Requested(answering) => Ok(answering),
+            other => Err(other),
+        }
+    }
+
+    /// The peer's answer, which waits for a queue pair.
+    fn response(self) -> Result<(Box<dyn Port>, Box<Agreed>), Self> {
+        match self {
+            Self::Responded(stream, agreed) => Ok((stream, agreed)),
+            other => Err(other),
         }
     }
 }
@@ -86,7 +112,7 @@ impl Connection {
 
     /// A connection that a peer asks for.
     fn requested(engine: Arc<Engine>, owner: Arc<dyn Owner>, answering: Answering) -> Arc<Self> {
-        let state = Mutex::new(State::Requested(answering));
+        let state = Mutex::new(State::Requested(Box::new(answering)));
         Arc::new(Self { engine, owner, state })
     }
 
@@ -131,7 +157,7 @@ impl Connection {
 
     /// Replaces a state by its end, and returns it.
     fn take(&self) -> State {
-        std::mem::replace(&mut *self.state.lock(), State::Over(None))
+        mem::replace(&mut *self.state.lock(), State::Over(None))
     }
 }
 
@@ -174,17 +200,10 @@ impl Exchange for Connection {
         params: &ConnectParams,
         traffic_class: Option<u8>,
     ) -> Result<(), ConnectError> {
-        let invalid = || io::Error::from(io::ErrorKind::InvalidInput);
-        let endpoint = qp.endpoint.as_ref().ok_or_else(invalid)?;
+        let invalid = io::ErrorKind::InvalidInput;
+        let endpoint = qp.endpoint.as_ref().ok_or_else(|| io::Error::from(invalid))?;
         let mut state = self.state.lock();
-        // It can be answered once only, even if that fails.
-        let mut answering = match std::mem::replace(&mut *state, State::Over(None)) {
-            State::Requested(answering) => answering,
-            other => {
-                *state = other;
-                return Err(invalid().into());
-            }
-        };
+        let mut answering = state.answer(State::request)?;
         if let Some(class) = traffic_class {
             answering.port().set_traffic_class(class)?;
         }
@@ -208,27 +227,14 @@ impl Exchange for Connection {
     }
 
     fn reject(&self, private_data: &[u8]) -> io::Result<()> {
-        let mut state = self.state.lock();
-        // As for accepting.
-        match std::mem::replace(&mut *state, State::Over(None)) {
-            State::Requested(answering) => answering.reject(private_data),
-            other => {
-                *state = other;
-                Err(io::ErrorKind::InvalidInput.into())
-            }
-        }
+        // Locked until the peer has its answer: a thread that closes the connection comes later.
+        self.state.lock().answer(State::request)?.reject(private_data)
     }
 
     fn establish(self: Arc<Self>, qp: &NamedQp) -> io::Result<()> {
         let endpoint = qp.endpoint.as_ref().ok_or(io::ErrorKind::InvalidInput)?;
         let mut state = self.state.lock();
-        let (stream, agreed) = match std::mem::replace(&mut *state, State::Over(None)) {
-            State::Responded(stream, agreed) => (stream, agreed),
-            other => {
-                *state = other;
-                return Err(io::ErrorKind::InvalidInput.into());
-            }
-        };
+        let (stream, agreed) = state.answer(State::response)?;
         let connection = self.engine.worker.next_id();
         if let Some(fault) = agreed.terms.fault {
             drop(state);

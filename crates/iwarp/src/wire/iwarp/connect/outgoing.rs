@@ -50,8 +50,6 @@ pub(super) struct Outgoing {
     local: Option<SocketAddr>,
     peer: SocketAddr,
     retries: Retries,
-    /// A refusal is not believed until then.
-    patient: Time,
     deadline: Time,
     cancelled: AtomicBool,
     attempt: Mutex<Option<Attempt>>,
@@ -128,7 +126,6 @@ impl Outgoing {
             local,
             peer,
             retries,
-            patient: if is_last { began.plus(PATIENCE) } else { began },
             deadline: began.plus(engine.options.startup_timeout),
             cancelled: AtomicBool::new(false),
             attempt: Mutex::new(None),
@@ -407,7 +404,7 @@ impl Outgoing {
 
     /// True if no program listens, and one may before long.
     fn is_premature(&self, error: &ConnectError) -> bool {
-        is_refusal(error) && self.engine.timers.now() < self.patient
+        is_refusal(error) && self.origin.lock().is_last && self.retries.lasted() < PATIENCE
     }
 
     /// A peer that knows revision 1 only closes the connection (RFC 6581 §10): try that on a new
