@@ -84,12 +84,8 @@ fn exchange(one: &Device, other: &Device, from: IpAddr, to: IpAddr) {
     }
 }
 
-/// A way that takes less than the path MTU: the queue pair that has a peer at its end is told, the other
-/// goes on.
-///
-/// Covers: ROCE-041
-#[test]
-fn packets_that_are_too_long_end_a_connected_queue_pair() {
+/// A network of one host in memory, the host's address, and a device there.
+fn in_memory() -> (MemoryDatagrams, IpAddr, Device) {
     let datagrams = MemoryDatagrams::new(1);
     let ip = IpAddr::from([10, 0, 0, 1]);
     let platform = Platform {
@@ -98,7 +94,17 @@ fn packets_that_are_too_long_end_a_connected_queue_pair() {
         datagrams: Some(datagrams.host(ip)),
     };
     let device = Device::on_platform(Options::default(), platform).unwrap();
-    datagrams.set_faults(DatagramFaults { mtu: 1500, ..DatagramFaults::default() });
+    (datagrams, ip, device)
+}
+
+/// A way that takes less than the path MTU: the queue pair that has a peer at its end is told, the other
+/// goes on.
+///
+/// Covers: ROCE-041
+#[test]
+fn packets_that_are_too_long_end_a_connected_queue_pair() {
+    let (datagrams, ip, device) = in_memory();
+    datagrams.set_mtu(1500);
     let pd = device.alloc_pd();
     let cq = device.create_cq(16, None).unwrap();
     let memory = pd.allocate(SIZE, Access::LOCAL_WRITE).unwrap();
@@ -127,14 +133,7 @@ fn packets_that_are_too_long_end_a_connected_queue_pair() {
 /// nothing else is sent later.
 #[test]
 fn a_queue_pair_that_comes_while_the_port_is_full_has_its_turn() {
-    let datagrams = MemoryDatagrams::new(1);
-    let ip = IpAddr::from([10, 0, 0, 1]);
-    let platform = Platform {
-        network: MemoryNetwork::new().host(ip),
-        clock: Clock::system(),
-        datagrams: Some(datagrams.host(ip)),
-    };
-    let device = Device::on_platform(Options::default(), platform).unwrap();
+    let (datagrams, ip, device) = in_memory();
     let ends: [Datagrams; 4] = std::array::from_fn(|_| Datagrams::on(&device));
     for end in &ends {
         end.receive(1, 0, SIZE);
