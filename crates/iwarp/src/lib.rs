@@ -94,6 +94,7 @@ struct Readme;
 pub use connect::{Peer, Retry};
 pub use engine::devices::NamedDevice;
 pub use engine::ended::Ended;
+pub use engine::network_faults::{FaultsError, NetworkFaults};
 pub use engine::options::{KeepAlive, Log, OptionError, Options, Personality, Users, Wire};
 pub use engine::policy::Behaviours;
 pub use engine::speed::Speed;

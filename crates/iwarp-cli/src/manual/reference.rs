@@ -107,6 +107,11 @@ pub(super) const VARIABLES: &[(&str, &str, &str)] = &[
     ),
     ("IWARP_LOG_FORMAT", "text|json", "The form of these messages (text)."),
     (
+        "IWARP_FAULTS",
+        "seed=N,lose=N,...",
+        "A network with faults, for tests: lose, repeat, reorder, damage, delay, cut, corrupt (none).",
+    ),
+    (
         "IWARP_WITHOUT",
         "ADAPTATION,...",
         "For measuring and debugging: leave out gather, awaiting, piggyback, backoff, silence or \

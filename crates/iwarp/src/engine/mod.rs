@@ -34,6 +34,7 @@
 //!   send_memory  what the system may keep for peers that do not read
 //!   live       the connections there are, for the end of the process
 //!   service_ports  ports of datagram services
+//!   network_faults  a network that has faults on purpose
 //!   numbers    queue pair numbers, and the ports that some of them name
 //!   devices    the devices, as the user names them
 //!   profile    what sets each of them apart, and which one has an address
@@ -96,6 +97,7 @@ pub(crate) mod kept;
 pub(crate) mod kinds;
 pub(crate) mod live;
 pub(crate) mod mover;
+pub(crate) mod network_faults;
 pub(crate) mod numbers;
 pub(crate) mod options;
 pub(crate) mod peer_watch;

@@ -11,6 +11,7 @@ use thiserror::Error;
 
 use super::devices::{self, NamedDevice};
 pub use super::kinds::{Personality, Wire};
+use super::network_faults::NetworkFaults;
 use super::policy::Behaviours;
 use super::speed::Speed;
 use super::variables;
@@ -141,6 +142,8 @@ pub struct Options {
     pub log: Log,
     /// Their form.
     pub log_format: LogFormat,
+    /// Faults that the network has on purpose: to find out how a program bears them.
+    pub faults: Option<NetworkFaults>,
     /// Adaptations to the program that the engine leaves out: for measurements, and to diagnose
     /// problems.
     pub without: Behaviours,
@@ -176,6 +179,7 @@ impl Default for Options {
             workers: 1,
             log: Log::Warn,
             log_format: LogFormat::Text,
+            faults: None,
             without: Behaviours::empty(),
         }
     }
@@ -226,6 +230,7 @@ impl Options {
         udp_segment: bool,
         strict: bool,
         workers: usize,
+        into faults: Option<NetworkFaults>,
         without: Behaviours,
         log: Log,
         log_format: LogFormat,
@@ -260,6 +265,7 @@ impl Options {
     /// | `IWARP_ALLOW_USERS` | `any`, or names and ids of users: `ann,1007` | none |
     /// | `IWARP_LOG` | `off`, `error`, `warn`, `info`, `debug`, or a `tracing` filter | `warn` |
     /// | `IWARP_LOG_FORMAT` | `text`, `json` | `text` |
+    /// | `IWARP_FAULTS` | [faults of the network](NetworkFaults): `seed=7,lose=100` | none |
     /// | `IWARP_WITHOUT` | `gather`, `awaiting`, `piggyback`, `backoff`, `silence`, `lend`, with commas between | none |
     ///
     /// A process that has more rights than the user who started it (`AT_SECURE`) ignores them.
@@ -422,6 +428,11 @@ impl Options {
                 _ => return Err(wrong("IWARP_LOG_FORMAT", &value, "text or json")),
             };
         }
+        if let Some(value) = lookup("IWARP_FAULTS") {
+            let faults = value.parse();
+            let wrong = |_| wrong("IWARP_FAULTS", &value, NetworkFaults::EXPECTED);
+            options.faults = Some(faults.map_err(wrong)?);
+        }
         if let Some(value) = lookup("IWARP_WITHOUT") {
             let expected = "any of gather, awaiting, piggyback, backoff, silence, lend, with commas \
                             between";
@@ -509,8 +520,8 @@ mod tests {
     use std::time::Duration;
 
     use super::{
-        Behaviours, Extensions, KeepAlive, Log, LogFormat, OptionError, Options, Personality,
-        Users, Wire,
+        Behaviours, Extensions, KeepAlive, Log, LogFormat, NetworkFaults, OptionError, Options,
+        Personality, Users, Wire,
     };
 
     fn from(pairs: &[(&'static str, &str)]) -> Result<Options, OptionError> {
@@ -560,6 +571,7 @@ mod tests {
             ("IWARP_WORKERS", "3"),
             ("IWARP_LOG", "off"),
             ("IWARP_LOG_FORMAT", "json"),
+            ("IWARP_FAULTS", "seed=7,lose=100"),
             ("IWARP_WITHOUT", "gather,lend"),
         ])
         .unwrap();
@@ -580,6 +592,8 @@ mod tests {
         assert!(options.strict && !Options::default().strict);
         assert_eq!(options.log, Log::Off);
         assert_eq!((options.log_format, LogFormat::default()), (LogFormat::Json, LogFormat::Text));
+        let faults = NetworkFaults { seed: 7, lose: 100, ..NetworkFaults::default() };
+        assert_eq!(options.faults, Some(faults));
         assert_eq!(options.without, Behaviours::GATHER | Behaviours::LEND);
         assert_eq!(options.revision, 1);
         assert_eq!(options.mulpdu, Some(1442));
@@ -632,6 +646,7 @@ mod tests {
             ("IWARP_WORKERS", "65"),
             ("IWARP_LOG", "loud"),
             ("IWARP_LOG_FORMAT", "yaml"),
+            ("IWARP_FAULTS", "loss=1"),
             ("IWARP_WITHOUT", "gather,loans"),
         ] {
             let error = from(&[(name, value)]).unwrap_err();

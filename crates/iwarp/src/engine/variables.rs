@@ -12,11 +12,12 @@ const PREFIX: &str = "IWARP_";
 const TARGET: &str = "iwarp::variables";
 
 /// The variables that [`super::options::Options::from_env`] reads.
-pub(super) const READ: [&str; 26] = [
+pub(super) const READ: [&str; 27] = [
     "IWARP_ALLOW_USERS",
     "IWARP_CRC",
     "IWARP_DEVICES",
     "IWARP_EXTENSIONS",
+    "IWARP_FAULTS",
     "IWARP_KEEPALIVE_S",
     "IWARP_LINGER_MS",
     "IWARP_LOCAL_CONGESTION",

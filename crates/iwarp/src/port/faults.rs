@@ -51,8 +51,7 @@ impl Wrap for Source {
         let number = self.connections.fetch_add(1, Ordering::Relaxed);
         let faults = self.faults;
         let way = |direction: u64| {
-            let seed = faults.seed ^ (number * 2 + direction).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            Mutex::new(Way::new(&faults, seed))
+            Mutex::new(Way::new(&faults, Draws::of(faults.seed, number * 2 + direction)))
         };
         let (sending, receiving) = (way(0), way(1));
         Ok(Box::new(Faulty { port, sending, receiving, held: Held::default(), faults }))
@@ -72,8 +71,7 @@ struct Way {
 }
 
 impl Way {
-    fn new(faults: &Faults, seed: u64) -> Self {
-        let mut draws = Draws(seed);
+    fn new(faults: &Faults, mut draws: Draws) -> Self {
         let wrong = match faults.corrupt_one_in {
             0 => u64::MAX,
             one_in => faults.spared + draws.below(2 * one_in),
@@ -170,6 +168,11 @@ impl Port for Faulty {
 pub(super) struct Draws(pub(super) u64);
 
 impl Draws {
+    /// Those of one of several that draw by themselves from one seed.
+    pub(super) fn of(seed: u64, number: u64) -> Self {
+        Self(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
     /// One below `end`, which is not 0.
     pub(super) fn below(&mut self, end: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);

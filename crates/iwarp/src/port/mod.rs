@@ -55,15 +55,16 @@ use std::time::Duration;
 
 pub use clock::{Clock, ManualClock};
 pub use datagram::{
-    BothFamilies, DatagramCounters, DatagramNetwork, DatagramPort, DatagramSettings, DatagramShare,
-    Findings, Intake, Pace, Packets, Place, Sent, Shared, WholePort,
+    BothFamilies, DatagramCounters, DatagramFaults, DatagramNetwork, DatagramPort,
+    DatagramSettings, DatagramShare, Findings, Intake, Pace, PacketRecording, Packets,
+    PassedPacket, Place, Sent, Shared, WholePort,
 };
 pub(crate) use described::described;
 pub use descriptors::Descriptors;
 pub use faults::Faults;
 pub use iwarp_os::owner::Owner;
 pub use iwarp_os::{IoPart, IoPartMut, Ipv6Listen, Sharing, Spare, Vitals};
-pub use memory::{DatagramFaults, MemoryDatagrams, MemoryNetwork};
+pub use memory::{MemoryDatagrams, MemoryNetwork};
 pub use record::{Direction, Passed, Recording};
 pub use udp::datagrams;
 pub(crate) use waker::Wake;

@@ -14,6 +14,7 @@ use crate::connect::Peer;
 use crate::engine::cq::CqCore;
 use crate::engine::event::{AsyncEvent, AsyncQueue};
 use crate::engine::gid::{Gid, first_v4};
+use crate::engine::network_faults::platform;
 use crate::engine::options::{OptionError, Options, Personality};
 use crate::engine::profile::{Profile, no_device};
 use crate::engine::speed::Speed;
@@ -211,7 +212,8 @@ impl Device {
     ///
     /// When descriptors or a thread cannot be made.
     pub fn with_options(options: Options) -> io::Result<Self> {
-        Self::on_platform(options, Platform::default())
+        let platform = platform(&options);
+        Self::on_platform(options, platform)
     }
 
     /// As [`Self::with_options`], over another network than the system's TCP: for simulators and

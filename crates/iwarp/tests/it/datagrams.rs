@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use iwarp::Outbox;
 use iwarp::port::{
-    DatagramFaults, DatagramPort, DatagramSettings, MemoryDatagrams, Place, Sent, datagrams,
+    DatagramFaults, DatagramPort, DatagramSettings, Direction, MemoryDatagrams, PacketRecording,
+    Place, Sent, datagrams,
 };
 use iwarp_roce::wire::{
     Bth, Burst, Deth, Header, ICRC_LEN, Message, Numbering, Packet, Path, Position, Psn, SendTail,
@@ -400,6 +401,10 @@ fn a_full_port_keeps_the_rest_in_order() {
 fn through(seed: u64, faults: DatagramFaults) -> Vec<u32> {
     let network = MemoryDatagrams::new(seed);
     network.set_faults(faults);
+    numbers_that_come(&network)
+}
+
+fn numbers_that_come(network: &MemoryDatagrams) -> Vec<u32> {
     let open = |n| {
         let ip = IpAddr::from([10, 0, 0, n]);
         network.host(ip).open(SocketAddr::new(ip, 0), &Default::default()).unwrap()
@@ -434,7 +439,9 @@ fn the_weather_of_a_seed_is_always_the_same() {
     assert!(numbers.len() > different.len() + 50, "none twice");
     assert!(numbers.windows(2).filter(|two| two[0] > two[1]).count() > 50, "all in order");
     // A buffer holds what it holds.
-    assert_eq!(through(1, DatagramFaults { buffer: 290, ..calm }).len(), 10);
+    let small = MemoryDatagrams::new(1);
+    small.set_buffer(290);
+    assert_eq!(numbers_that_come(&small).len(), 10);
     // A damaged packet is so by one bit.
     let network = MemoryDatagrams::new(1);
     network.set_faults(DatagramFaults { damaged: u16::MAX, ..calm });
@@ -447,12 +454,97 @@ fn the_weather_of_a_seed_is_always_the_same() {
     let bits: u32 = sent.iter().zip(got).map(|(one, other)| (one ^ other).count_ones()).sum();
     assert_eq!(bits, 1);
     // A packet that is too long is told.
-    network.set_faults(DatagramFaults { mtu: 100, ..calm });
+    network.set_faults(calm);
+    network.set_mtu(100);
     let mut place = Place::default();
     let path = way(&*port, port.local_addr());
     assert_eq!(port.send(&burst, &mut place).unwrap(), Sent::TooLong(path));
     assert_eq!(port.send(&burst, &mut place).unwrap(), Sent::All);
     assert_eq!(port.counters().too_long, 1);
+}
+
+/// Faults around any network are those of the seed, for what is sent and for what comes.
+#[test]
+fn faults_around_a_network_are_those_of_the_seed() {
+    const COUNT: u32 = 1000;
+    let rough =
+        DatagramFaults { lost: 6000, repeated: 6000, reordered: 6000, ..Default::default() };
+    let calm = DatagramFaults::default();
+    let through = |seed: u64, [of_sender, of_receiver]: [DatagramFaults; 2]| {
+        let network = MemoryDatagrams::new(1);
+        let open = |n, faults: DatagramFaults| {
+            let ip = IpAddr::from([10, 0, 0, n]);
+            let host = faults.around(seed, network.host(ip));
+            host.open(SocketAddr::new(ip, 0), &Default::default()).unwrap()
+        };
+        let (from, to) = (open(1, of_sender), open(2, of_receiver));
+        let mut burst = Burst::new(Numbering::Zero, 1 << 20);
+        for psn in 0..COUNT {
+            push(&mut burst, &way(&*from, to.local_addr()), psn, &psn.to_be_bytes());
+        }
+        send(&*from, &burst);
+        let mut numbers = Vec::new();
+        to.receive(&mut |_, packet| numbers.push(parsed(packet).0)).unwrap();
+        numbers
+    };
+    assert!(through(1, [calm, calm]).into_iter().eq(0..COUNT));
+    for ways in [[rough, calm], [calm, rough]] {
+        let numbers = through(1, ways);
+        assert_eq!(numbers, through(1, ways));
+        assert_ne!(numbers, through(2, ways));
+        let different: HashSet<_> = numbers.iter().collect();
+        assert!((850..980).contains(&different.len()), "{} of 1000", different.len());
+        assert!(numbers.len() > different.len() + 50, "none twice");
+        assert!(numbers.windows(2).filter(|two| two[0] > two[1]).count() > 50, "all in order");
+    }
+}
+
+/// A port with faults that finds itself full takes everything in the end, over UDP too.
+#[test]
+fn a_port_with_faults_that_is_full_loses_nothing() {
+    let faults = DatagramFaults { full: 20_000, ..DatagramFaults::default() };
+    let network = faults.around(1, datagrams());
+    let from = network.open(SocketAddr::new(V4, 0), &Default::default()).unwrap();
+    let to = open(V4, &DatagramSettings::default());
+    assert_eq!(from.numbering(), Numbering::Zero, "packets are cut from one send");
+    let mut burst = Burst::new(Numbering::Zero, 1 << 20);
+    for psn in 0..100 {
+        push(&mut burst, &way(&*from, to.local_addr()), psn, &[7; 100]);
+    }
+    let (mut place, mut full) = (Place::default(), 0);
+    while from.send(&burst, &mut place).unwrap() == Sent::Full {
+        full += 1;
+    }
+    assert!(full > 10, "{full}");
+    let got = receive(&*to, 100);
+    assert!(got.iter().map(|(_, packet)| parsed(packet).0).eq(0..100));
+}
+
+/// A recording has what was sent at one end and came at the other, with the same octets and way.
+#[test]
+fn a_recording_has_the_packets_of_both_ends() {
+    let recording = PacketRecording::default();
+    let network = recording.around(datagrams());
+    let open = || network.open(SocketAddr::new(V4, 0), &Default::default()).unwrap();
+    let (from, to) = (open(), open());
+    let path = way(&*from, to.local_addr());
+    let mut burst = Burst::new(from.numbering(), 1 << 20);
+    for psn in 0..20 {
+        push(&mut burst, &path, psn, &[psn as u8; 100]);
+    }
+    // In two calls: the record has each packet once.
+    let mut place = Place::default();
+    assert_eq!(from.send_until(&burst, &mut place, 1).unwrap(), Sent::All);
+    assert_eq!(from.send(&burst, &mut place).unwrap(), Sent::All);
+    let got = receive(&*to, 20);
+    let passed = recording.passed();
+    let of = |direction| passed.iter().filter(move |packet| packet.direction == direction);
+    let sent: Vec<_> = of(Direction::Sent).map(|packet| (packet.path, &packet.octets)).collect();
+    let burst: Vec<_> = burst.packets().map(|(path, octets)| (*path, octets.to_vec())).collect();
+    assert!(sent.iter().copied().eq(burst.iter().map(|(path, octets)| (*path, octets))));
+    let came = of(Direction::Received).map(|packet| (packet.path, &packet.octets));
+    assert!(came.eq(got.iter().map(|(path, octets)| (*path, octets))));
+    assert_eq!(got.len(), 20);
 }
 
 /// Two threads, each with a port: one sends datagrams, the other sends each back.

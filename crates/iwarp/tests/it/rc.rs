@@ -12,7 +12,7 @@ use iwarp::port::{
 use iwarp::verbs::WindowType;
 use iwarp::{
     Access, AddressVector, AsyncEvent, AtomicOp, Bind, CompletionChannel, DatagramAttributes,
-    Device, Options, QpState, QueuePairAttributes, RecvRequest, SendOp, SendRequest,
+    Device, NetworkFaults, Options, QpState, QueuePairAttributes, RecvRequest, SendOp, SendRequest,
     SharedReceiveQueue, TaggedOffset, WcOp, WcStatus, Wire,
 };
 use iwarp_roce::wire::icrc::IdMemory;
@@ -250,11 +250,25 @@ fn every_operation_works_in_any_weather() {
             reordered: 3000,
             damaged: 1000,
             full: 5000,
-            ..DatagramFaults::default()
         });
         // Much is repeated when its time is over, so that it had better be short.
         exchange(&joined(&hosts, |way| way.path_mtu(mtu).timeout(11)), &SIZES);
     }
+}
+
+/// Two devices on the system's UDP, of which one has a network with faults.
+#[test]
+fn faults_that_an_option_asks_for_are_borne() {
+    let mut faults = NetworkFaults::default();
+    (faults.seed, faults.lose, faults.repeat) = (3, 30, 30);
+    (faults.reorder, faults.damage) = (30, 100);
+    let devices = [
+        Device::with_options(options().faults(faults)).unwrap(),
+        Device::with_options(options()).unwrap(),
+    ];
+    let ends = devices.each_ref().map(|device| end(device, Ipv4Addr::LOCALHOST.into()));
+    join(&ends, |way| way.path_mtu(1024).timeout(11));
+    exchange(&ends, &SIZES);
 }
 
 /// A program that was told the peer's address and number alone goes the way of own kind.

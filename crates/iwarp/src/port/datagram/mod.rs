@@ -7,14 +7,20 @@
 //! them: others find out whether an ICRC holds.
 //!
 //! ```text
+//!   around   a network around another
 //!   both     one port of two, for IPv4 and IPv6
+//!   faults   a network around another that loses, repeats, reorders and damages packets
 //!   pace     how fast packets go to a peer whose buffer is small
+//!   record   a network around another that remembers what passes
 //!   share    a process's share of the port that RoCE v2 has
 //!   whole    that of a process with a host for itself
 //! ```
 
+mod around;
 mod both;
+mod faults;
 mod pace;
+mod record;
 mod share;
 mod whole;
 
@@ -28,7 +34,9 @@ use iwarp_types::{Numbering, Path, Trains};
 use super::{Descriptors, Readiness, Waker};
 
 pub use both::BothFamilies;
+pub use faults::DatagramFaults;
 pub use pace::Pace;
+pub use record::{PacketRecording, PassedPacket};
 pub use share::{DatagramShare, Shared};
 pub use whole::WholePort;
 

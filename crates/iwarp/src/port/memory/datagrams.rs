@@ -13,43 +13,9 @@ use iwarp_types::{Numbering, Path, Trains};
 
 use crate::port::faults::Draws;
 use crate::port::{
-    DatagramCounters, DatagramNetwork, DatagramPort, DatagramSettings, Descriptors, Findings,
-    Intake, Packets, Place, Readiness, Sent, Waker, WakerSlot,
+    DatagramCounters, DatagramFaults, DatagramNetwork, DatagramPort, DatagramSettings, Descriptors,
+    Findings, Intake, Packets, Place, Readiness, Sent, Waker, WakerSlot,
 };
-
-/// The fate of packets: equal for equal seeds and equal calls.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct DatagramFaults {
-    /// Of 65,536 packets so many are lost.
-    pub lost: u16,
-    /// So many come twice.
-    pub repeated: u16,
-    /// So many come before some of those that were sent before them and not received yet.
-    pub reordered: u16,
-    /// Of so many one bit is changed.
-    pub damaged: u16,
-    /// Of 65,536 calls so many say that the port is full.
-    pub full: u16,
-    /// Bytes of the longest packet, with the headers of IP and UDP.
-    pub mtu: usize,
-    /// Bytes that a port keeps until they are received; what is more is lost.
-    pub buffer: usize,
-}
-
-impl Default for DatagramFaults {
-    /// No packets are lost or changed, except at ports that do not receive in time.
-    fn default() -> Self {
-        Self {
-            lost: 0,
-            repeated: 0,
-            reordered: 0,
-            damaged: 0,
-            full: 0,
-            mtu: 1 << 16,
-            buffer: 1 << 20,
-        }
-    }
-}
 
 /// Hosts whose datagram ports reach each other. A clone is another handle of the network.
 ///
@@ -62,11 +28,19 @@ pub struct MemoryDatagrams(Arc<Mutex<Fabric>>);
 struct Fabric {
     draws: Draws,
     faults: DatagramFaults,
+    /// Bytes of the longest packet, with the headers of IP and UDP.
+    mtu: usize,
+    /// Bytes that a port keeps until they are received; what is more is lost.
+    buffer: usize,
     ports: Vec<Weak<Inbox>>,
     /// Storage for those that a call wakes.
     woken: Vec<Arc<Inbox>>,
     next_any: u16,
 }
+
+/// Packets of any length that UDP has.
+const MTU: usize = 1 << 16;
+const BUFFER: usize = 1 << 20;
 
 /// The first port of those that are chosen for others.
 const FIRST_ANY: u16 = 49_152;
@@ -79,6 +53,8 @@ impl MemoryDatagrams {
         Self(Arc::new(Mutex::new(Fabric {
             draws: Draws(seed),
             faults,
+            mtu: MTU,
+            buffer: BUFFER,
             ports,
             woken,
             next_any: FIRST_ANY,
@@ -88,6 +64,16 @@ impl MemoryDatagrams {
     /// Changes the faults for packets that are sent from now on.
     pub fn set_faults(&self, faults: DatagramFaults) {
         lock(&self.0).faults = faults;
+    }
+
+    /// Changes the bytes of the longest packet, with the headers of IP and UDP.
+    pub fn set_mtu(&self, octets: usize) {
+        lock(&self.0).mtu = octets;
+    }
+
+    /// Changes the bytes that a port keeps until they are received; what is more is lost.
+    pub fn set_buffer(&self, octets: usize) {
+        lock(&self.0).buffer = octets;
     }
 
     /// The network as the host with that address sees it.
@@ -235,10 +221,6 @@ struct Counts {
 }
 
 impl Fabric {
-    fn happens(&mut self, of_65536: u16) -> bool {
-        of_65536 > 0 && self.draws.below(1 << 16) < u64::from(of_65536)
-    }
-
     /// Brings a packet to the ports that it is for, as the faults have it. Ports that begin to have
     /// input are put into `woken`.
     fn carry(&mut self, path: &Path, packet: &[u8], woken: &mut Vec<Arc<Inbox>>) {
@@ -250,20 +232,10 @@ impl Fabric {
         };
         let ports = std::mem::take(&mut self.ports);
         for inbox in ports.iter().filter_map(Weak::upgrade).filter(theirs) {
-            if self.happens(faults.lost) {
-                continue;
-            }
-            for _ in 0..1 + usize::from(self.happens(faults.repeated)) {
-                let back = if self.happens(faults.reordered) { 1 + self.draws.below(8) } else { 0 };
-                let mut changed = Vec::new();
-                let mut packet = packet;
-                if !packet.is_empty() && self.happens(faults.damaged) {
-                    changed.extend_from_slice(packet);
-                    let bit = self.draws.below(changed.len() as u64 * 8) as usize;
-                    changed[bit / 8] ^= 1 << (bit % 8);
-                    packet = &changed;
-                }
-                if inbox.put(path, packet, back as usize, faults.buffer) {
+            for _ in 0..faults.copies(&mut self.draws) {
+                let back = faults.overtakes(&mut self.draws);
+                let changed = faults.damaged(&mut self.draws, packet);
+                if inbox.put(path, changed.as_deref().unwrap_or(packet), back, self.buffer) {
                     woken.push(Arc::clone(&inbox));
                 }
             }
@@ -287,7 +259,7 @@ impl DatagramPort for MemoryPort {
         let mut sent = Sent::All;
         'trains: while let Some(train) = burst.train(place.trains).filter(|_| place.trains < end) {
             let headers = if train.path.address.destination.is_ipv4() { 28 } else { 48 };
-            if headers + train.segment > fabric.faults.mtu {
+            if headers + train.segment > fabric.mtu {
                 sent = Sent::TooLong(*train.path);
                 let lost = (train.packets - place.packets) as u64;
                 self.counts.too_long.fetch_add(lost, Ordering::Relaxed);
@@ -295,8 +267,8 @@ impl DatagramPort for MemoryPort {
                 break;
             }
             for packet in train.octets.chunks(train.segment).skip(place.packets) {
-                let full = fabric.faults.full;
-                if fabric.happens(full) {
+                let Fabric { draws, faults, .. } = &mut *fabric;
+                if faults.finds_it_full(draws) {
                     sent = Sent::Full;
                     break 'trains;
                 }
@@ -375,7 +347,7 @@ impl DatagramPort for MemoryPort {
     }
 
     fn self_test(&self) -> io::Result<Findings> {
-        let buffer = lock(&self.network.0).faults.buffer;
+        let buffer = lock(&self.network.0).buffer;
         Ok(Findings {
             segments: true,
             merges: true,

@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use iwarp_os::{EventFd, EventFdKind, FdPlace};
 
-pub use self::datagrams::{DatagramFaults, MemoryDatagrams};
+pub use self::datagrams::MemoryDatagrams;
 
 use self::pipe::Pipe;
 use self::switch::{Claim, Switch};
