@@ -91,9 +91,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         .collect();
     let scenarios = scenario::chosen(match (args.all, args.fast, &*args.only) {
         (_, true, _) => Choice::Only(&[]),
-        (true, ..) => Choice::All,
+        (true, false, []) => Choice::All,
         (false, false, []) => Choice::Always,
-        (false, false, texts) => Choice::Only(texts),
+        (_, false, texts) => Choice::Only(texts),
     });
     if args.list {
         for Run { row, place } in &runs {

@@ -8,6 +8,8 @@ use crate::packages::Tool;
 
 const SCRIPT: &str = include_str!("scenarios/mpi.py");
 const ALLTOALL: (&str, &str) = ("alltoall.c", include_str!("scenarios/alltoall.c"));
+const THERE_AND_BACK: (&str, &str) =
+    ("there_and_back.c", include_str!("scenarios/there_and_back.c"));
 const DEBIAN: &[Tool] = &[
     Tool { program: "mpiexec.hydra", package: "mpich", steps: &[] },
     Tool {
@@ -21,7 +23,7 @@ const DEBIAN: &[Tool] = &[
 pub(crate) fn scenarios() -> Vec<Scenario> {
     let with = |group, what, argument| Scenario {
         group,
-        files: &[ALLTOALL],
+        files: &[ALLTOALL, THERE_AND_BACK],
         ..Scenario::new(what, SCRIPT, argument)
     };
     let mpich = |what, argument| Scenario {
@@ -44,5 +46,6 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
         open("4 processes, UCX", "open-ucx").roce().always(),
         open("4 processes, libfabric", "open-ofi"),
         open("4 processes, libfabric", "open-ofi").roce(),
+        open("2 processes, UCX", "open-speed").roce(),
     ]
 }

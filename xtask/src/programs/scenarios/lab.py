@@ -126,6 +126,20 @@ def beside(text):
     print(f"beside: {text}", flush=True)
 
 
+def idle_and_busy(measure):
+    """Says what `measure` returns: alone, and with a busy loop for each processor beside."""
+    idle = measure()
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"])
+             for _ in range(os.cpu_count())]
+    try:
+        busy = measure()
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+    beside(f"{idle}; busy: {busy}")
+
+
 def version(text):
     print(f"version: {text}", flush=True)
 

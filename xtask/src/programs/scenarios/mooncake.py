@@ -7,7 +7,9 @@ import os
 import re
 import sys
 
-from lab import CLIENT, DEVICE, SERVER, WHEELS, Program, beside, check, compared, main, part, run
+from lab import (
+    CLIENT, DEVICE, SERVER, WHEELS, Program, check, compared, idle_and_busy, main, part, run,
+)
 
 MIB = 1 << 20
 SIZE = 32 * MIB
@@ -132,8 +134,8 @@ def user():
 def speed():
     speeds = bench()
     ratios = [speeds["rdma", what] / speeds["tcp", what] for what in ("write", "read")]
-    beside(f"{ratios[0]:.2f} x writing ({speeds['rdma', 'write']:.2f} GB/s), "
-           f"{ratios[1]:.2f} x reading ({speeds['rdma', 'read']:.2f} GB/s), 64 KiB, 2 threads")
+    return (f"{ratios[0]:.2f} x writing ({speeds['rdma', 'write']:.2f} GB/s), "
+            f"{ratios[1]:.2f} x reading ({speeds['rdma', 'read']:.2f} GB/s), 64 KiB, 2 threads")
 
 
 def scenario():
@@ -141,7 +143,7 @@ def scenario():
     inside = {"target": target, "initiator": initiator, "holder": holder, "user": user}
     if what in inside:
         return inside[what](*more)
-    {"bench": speed, "api": api, "store": store}[what]()
+    {"bench": lambda: idle_and_busy(speed), "api": api, "store": store}[what]()
 
 
 main(scenario)

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""MPI: four processes, two on each host, send blocks to each other and check what they get."""
+"""MPI: four processes, two on each host, send blocks to each other and check what they get; two
+processes measure the speed between them."""
 
 import os
 import re
+import statistics
 import subprocess
 import sys
 
-from lab import CLIENT, DEVICE, PLACE, SERVER, WHEELS, Program, check, compared, main, package
+from lab import (
+    CLIENT, DEVICE, PLACE, SERVER, WHEELS, Program, check, compared, idle_and_busy, main, package,
+)
 
 RANKS = 4
 PREFIX = f"{WHEELS}/local"
@@ -53,14 +57,34 @@ def start(name, env, options):
     return first
 
 
+def built(name, program):
+    subprocess.run([tools(name)[0], "-O1", "-o", program, f"{program}.c"], check=True)
+    return {"HOME": os.getcwd(), "TMPDIR": os.getcwd()}
+
+
+def speed():
+    """Open MPI over UCX beside its own TCP, in turn; the medians."""
+    env, rates = {**built("open-ucx", "there_and_back"), **UCX}, {"ucx": [], "tcp": []}
+    ways = {"ucx": WAYS["open-ucx"][2], "tcp": ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"]}
+    for way in ["ucx", "tcp"] * 3:
+        line = [tools("open-ucx")[1], "--oversubscribe", "-n", 2, *ways[way],
+                f"{os.getcwd()}/there_and_back"]
+        said = Program("server", line, env=env).ends(90)
+        check((f"rc_verbs/{DEVICE}" in said) == (way == "ucx"), f"Open MPI does not take {way}")
+        rates[way].append(float(re.search(r"rate: (\d+)", said)[1]))
+    rdma, tcp = (statistics.median(rates[way]) for way in ("ucx", "tcp"))
+    return f"{rdma / tcp:.2f} x ({rdma:.0f} MiB/s there and back, 1 MiB each)"
+
+
 def scenario():
     name = sys.argv[1]
+    if name == "open-speed":
+        return idle_and_busy(speed)
     debian, env, options = WAYS[name]
     ucx = "UCX_PROTO_INFO" in env
     if debian:
         package(debian)
-    env = {"HOME": os.getcwd(), "TMPDIR": os.getcwd(), **env}
-    subprocess.run([tools(name)[0], "-O1", "-o", "alltoall", "alltoall.c"], check=True)
+    env = {**built(name, "alltoall"), **env}
     said = start(name, env, options).ends(90)
     right = re.search(r"(\d+) ranks, (\d+) MiB: all is right", said)
     check(right and int(right[1]) == RANKS, "the processes do not say that all is right")

@@ -5,7 +5,7 @@ import hashlib
 import sys
 import time
 
-from lab import PLACE, SERVER, beside, check, compared, main, package, part
+from lab import PLACE, SERVER, check, compared, idle_and_busy, main, package, part
 
 SIZE, ROUNDS = 16 << 20, 8
 kept = {}
@@ -66,16 +66,19 @@ def run_with(transport):
     return float(said.split("all the same in ")[1].split()[0])
 
 
+def speed():
+    seconds = {transport: run_with(transport) for transport in ("ibv", "uv")}
+    rate = (2 * ROUNDS * SIZE >> 20) / seconds["ibv"]
+    return f"{seconds['uv'] / seconds['ibv']:.2f} x ({rate:.0f} MiB/s there and back, 16 MiB each)"
+
+
 def scenario():
     if sys.argv[1:]:
         return work(sys.argv[1], int(sys.argv[2]))
     package("python3-torch")
     package("libtensorpipe0")
-    seconds = {transport: run_with(transport) for transport in ("ibv", "uv")}
-    total = 2 * ROUNDS * SIZE >> 20
-    compared(f"{total // 2} MiB of tensors at the other process, and as they come back")
-    beside(f"{seconds['uv'] / seconds['ibv']:.2f} x ({total / seconds['ibv']:.0f} MiB/s there and "
-           "back, 16 MiB each)")
+    idle_and_busy(speed)
+    compared(f"{ROUNDS * SIZE >> 20} MiB of tensors at the other process, and as they come back")
 
 
 main(scenario)
