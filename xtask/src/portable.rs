@@ -25,7 +25,7 @@ const DROP_IN: &[&str] =
     &["aarch64-unknown-linux-gnu", "riscv64gc-unknown-linux-gnu", "s390x-unknown-linux-gnu"];
 
 /// Crates that do without std.
-const NO_STD: &[&str] = &["iwarp-types", "iwarp-proto", "iwarp-roce"];
+const NO_STD: &[&str] = &["iwarp-crc", "iwarp-types", "iwarp-proto", "iwarp-roce"];
 
 /// The features that the library can be had with, one by one.
 const OPTIONAL: &[&str] = &["metrics", "serde", "tokio", "zerocopy"];
@@ -35,7 +35,7 @@ const OPTIONAL: &[&str] = &["metrics", "serde", "tokio", "zerocopy"];
 /// the other. The step `e2e` builds the command by itself, `fuzz` the simulator without its command.
 const FEATURES: [(&[&str], &[&str]); 4] = [
     (NO_STD, &["--no-default-features"]),
-    (&["iwarp-types", "iwarp-mem", "iwarp-os", "iwarp"], &[]),
+    (&["iwarp-crc", "iwarp-types", "iwarp-mem", "iwarp-os", "iwarp"], &[]),
     (&["iwarp", "iwarp-conform"], &["--features", "iwarp/metrics,iwarp/serde"]),
     (&["iwarp"], &["--features", "iwarp/tokio,iwarp/zerocopy"]),
 ];
@@ -91,7 +91,8 @@ pub(crate) fn musl() -> Result<Outcome> {
         return Ok(not_run);
     }
     let mut test = test_for(TARGET);
-    let names = ["iwarp-types", "iwarp-proto", "iwarp-roce", "iwarp-mem", "iwarp-os", "iwarp"];
+    let names =
+        ["iwarp-crc", "iwarp-types", "iwarp-proto", "iwarp-roce", "iwarp-mem", "iwarp-os", "iwarp"];
     test.args(names.iter().flat_map(|name| ["--package", name])).arg("--lib");
     test.args(["--features", "iwarp/tokio"]);
     counted(shell::run_counted(&mut apart::built(&test)?)?)

@@ -9,7 +9,6 @@
 //!   number      STags, tagged offsets, protection domains, queue pairs, moments
 //!   access      rights to registered memory, and why an access is refused
 //!   memory      registered memory, as a protocol sees it
-//!   digest      CRCs that are fed while octets are copied
 //!   atomic      atomic operations
 //!   request     work requests
 //!   operation   what is to be known of each operation, in one table
@@ -53,7 +52,6 @@ mod atomic;
 mod comm_ids;
 mod completion;
 mod datagram;
-mod digest;
 mod event;
 pub mod list;
 mod memory;
@@ -79,8 +77,8 @@ pub use atomic::AtomicOp;
 pub use comm_ids::CommIds;
 pub use completion::{SourceQp, WcOp, WcStatus, WorkCompletion};
 pub use datagram::{Numbering, OutboundTrain, Path, Trains};
-pub use digest::{Digest, Polynomial};
 pub use event::{Cause, Event};
+pub use iwarp_crc::{Digest, Polynomial};
 pub use memory::{Bind, EachAnew, Invalidator, Memory, Sge, Use};
 pub use number::{Accessor, PdId, QpId, Stag, TaggedOffset, Time};
 pub use operation::{Ends, Extension, Extensions, Properties};
