@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use iwarp_types::Time;
 
 use super::Identification;
+use super::start::LastStart;
 
 /// The ways in which identifications of a peer's packets are made, from the narrowest to the
 /// widest: how many of the ICRC's bits still guard a packet.
@@ -36,6 +37,8 @@ pub struct IdMemory {
     sets: Box<[[Peer; WAYS]]>,
     /// Packets so far; the least recently used entry of a set is found by it.
     turn: u64,
+    /// The next packet is likely to have the headers of the last.
+    pub(super) start: LastStart,
 }
 
 /// Places for one value of the hash.
@@ -95,7 +98,7 @@ impl IdMemory {
         let mut sets = Vec::new();
         sets.try_reserve_exact(count)?;
         sets.resize(count, [Peer::NOBODY; WAYS]);
-        Ok(Self { sets: sets.into_boxed_slice(), turn: 0 })
+        Ok(Self { sets: sets.into_boxed_slice(), turn: 0, start: LastStart::default() })
     }
 
     /// True if a packet between these two may have this identification, which is then remembered.

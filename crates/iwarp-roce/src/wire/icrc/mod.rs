@@ -12,6 +12,7 @@
 
 mod algebra;
 mod memory;
+mod start;
 
 use core::net::IpAddr;
 
@@ -60,7 +61,11 @@ pub struct BadIcrc;
 ///
 /// If there are fewer octets than a BTH has.
 pub fn of(path: &Path, id: Identification, octets: &[u8]) -> [u8; ICRC_LEN] {
-    let mut digest = start(path, id, octets.len() + ICRC_LEN);
+    behind(start(path, id, octets.len() + ICRC_LEN), octets)
+}
+
+/// The ICRC of a packet whose digest up to the UDP header is `digest`.
+fn behind(mut digest: Digest, octets: &[u8]) -> [u8; ICRC_LEN] {
     headers(&mut digest, &octets[..BTH_LEN]);
     digest.update(&octets[BTH_LEN..]);
     digest.wire()
@@ -86,7 +91,7 @@ pub fn verify<'a>(
         return Err(BadIcrc);
     }
     let (octets, icrc) = datagram.split_last_chunk().ok_or(BadIcrc)?;
-    let expected = of(path, Identification::default(), octets);
+    let expected = behind(ids.start.of(path, datagram.len()), octets);
     let difference = u32::from_le_bytes(expected) ^ u32::from_le_bytes(*icrc);
     let good = match addresses(path) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => solve(difference, octets.len())
