@@ -4,7 +4,6 @@
 
 use std::str::FromStr;
 
-use super::options::Options;
 use crate::port::{DatagramFaults, Faults, Platform};
 use crate::report;
 
@@ -128,10 +127,10 @@ impl FromStr for NetworkFaults {
     }
 }
 
-/// The system's network, as the options have it.
-pub(crate) fn platform(options: &Options) -> Platform {
+/// The system's network, with these faults if there are some.
+pub(crate) fn platform(faults: Option<NetworkFaults>) -> Platform {
     let platform = Platform::default();
-    match options.faults {
+    match faults {
         None => platform,
         Some(faults) => {
             report!(

@@ -212,7 +212,7 @@ impl Device {
     ///
     /// When descriptors or a thread cannot be made.
     pub fn with_options(options: Options) -> io::Result<Self> {
-        let platform = platform(&options);
+        let platform = platform(options.faults);
         Self::on_platform(options, platform)
     }
 
