@@ -2,8 +2,8 @@
 
 //! CRC-32 by carry-less multiplication, for x86-64.
 //!
-//! Sixteen octets and the register are the polynomial that has the same remainder as all octets
-//! before them: 128 bits are moved on over the next block by multiplying both halves with what x to
+//! Sixteen octets and the register are the polynomial that leaves the remainder that all octets
+//! before them leave: 128 bits are moved on over the next block by multiplying both halves with what x to
 //! the power of the distance leaves, and adding the block. Four pairs of sums side by side keep the
 //! multiplier busy, and the last 16 octets go through the tables. There is nothing to prepare, so
 //! that packets of a few hundred octets do not pay for what helps megabytes.
@@ -91,13 +91,13 @@ struct Factors(i64, i64);
 const ONE: Factors = factors(BLOCK);
 const TWO: Factors = factors(PAIR);
 const ROUND: Factors = factors(LANES * PAIR);
-/// Those for so many octets. The low half stands for the higher powers, as bits are reflected.
+/// Factors for a distance of so many octets. The low half stands for the higher powers, as bits are reflected.
 const fn factors(octets: usize) -> Factors {
     let bits = octets * 8;
     Factors(power(bits + 32), power(bits - 32))
 }
 
-/// What x to the power of `exponent` leaves, bits reflected, and once more multiplied by x, because
+/// Remainder of x to the power of `exponent`, bits reflected, and once more multiplied by x, because
 /// the product of two reflected polynomials comes out one bit short.
 const fn power(exponent: usize) -> i64 {
     let mut remainder = 1_u32;

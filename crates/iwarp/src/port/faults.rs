@@ -168,7 +168,7 @@ impl Port for Faulty {
 pub(super) struct Draws(pub(super) u64);
 
 impl Draws {
-    /// Those of one of several that draw by themselves from one seed.
+    /// Numbers for one of several that draw by themselves from one seed.
     pub(super) fn of(seed: u64, number: u64) -> Self {
         Self(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }

@@ -520,7 +520,7 @@ fn a_port_with_faults_that_is_full_loses_nothing() {
     assert!(got.iter().map(|(_, packet)| parsed(packet).0).eq(0..100));
 }
 
-/// A recording has what was sent at one end and came at the other, with the same octets and way.
+/// A recording has what was sent at one end and came at the other, octet by octet and by its way.
 #[test]
 fn a_recording_has_the_packets_of_both_ends() {
     let recording = PacketRecording::default();

@@ -156,7 +156,7 @@ fn lock(way: &Mutex<Way>) -> MutexGuard<'_, Way> {
 impl DatagramPort for Faulty {
     fn send_until(&self, burst: &dyn Trains, place: &mut Place, end: usize) -> io::Result<Sent> {
         let way = &mut *lock(&self.sending);
-        // Those of an earlier call that found the port full.
+        // Packets of an earlier call that found the port full.
         let sent = way.waiting.flush(&*self.port)?;
         if sent != Sent::All {
             return Ok(sent);
