@@ -3,10 +3,10 @@
 //! CRC-32 by carry-less multiplication, for x86-64.
 //!
 //! Sixteen octets and the register are the polynomial that leaves the remainder that all octets
-//! before them leave: 128 bits are moved on over the next block by multiplying both halves with what x to
-//! the power of the distance leaves, and adding the block. Four pairs of sums side by side keep the
-//! multiplier busy, and the last 16 octets go through the tables. There is nothing to prepare, so
-//! that packets of a few hundred octets do not pay for what helps megabytes.
+//! before them leave: 128 bits are moved on over the next block by multiplying both halves with
+//! what x to the power of the distance leaves, and adding the block. Four pairs of sums side by
+//! side keep the multiplier busy, and the last 16 octets go through the tables. There is nothing to
+//! prepare, so that packets of a few hundred octets do not pay for what helps megabytes.
 
 use core::arch::x86_64::{
     __m128i, __m256i, _mm_clmulepi64_si128, _mm_cvtsi32_si128, _mm_cvtsi128_si64,
