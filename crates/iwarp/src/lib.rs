@@ -9,6 +9,7 @@
 //!            shared receive queue, queue pair
 //!   session  connections and memory that cannot be misused, blocking or async: start here
 //!   cm       connection manager: bind, listen, resolve, connect, accept, reject, disconnect
+//!   drive    connections that an event loop of the program's moves
 //!   wire     the interface for other protocols under a queue pair (hidden), and a wing for each wire
 //!            that there is: iWARP over TCP, RoCE v2 over UDP (private)
 //!   engine   the threads that move the bytes (private)
@@ -31,6 +32,7 @@
 //! | send messages, write and read a peer's memory | [`session`]: its first example is a client and a server |
 //! | use RDMA under code that reads and writes a TCP stream | [`session::ByteStream`] |
 //! | translate a program from C, or post work requests oneself | the example in [`cm`], then [`verbs`] |
+//! | move connections from an event loop of one's own | [`drive`] |
 //! | configure a device, instead of by `IWARP_*` variables | [`Options`] and [`Device::with_options`] |
 //! | learn what RDMA is | the book in the repository, `docs/learn` |
 //!
@@ -71,6 +73,7 @@ compile_error!("iwarp runs on Linux; on other systems use a Linux container or v
 
 pub mod cm;
 mod connect;
+pub mod drive;
 mod engine;
 #[doc(hidden)]
 pub mod flaw;
@@ -93,7 +96,6 @@ struct Readme;
 
 pub use connect::{Peer, Retry};
 pub use engine::devices::NamedDevice;
-pub use engine::ended::Ended;
 pub use engine::network_faults::{FaultsError, NetworkFaults};
 pub use engine::options::{KeepAlive, Log, OptionError, Options, Personality, Users, Wire};
 pub use engine::policy::Behaviours;
@@ -109,7 +111,7 @@ pub use iwarp_types::{
 pub use report::{LogFormat, REPORT};
 pub use verbs::{
     AsyncEvent, Capabilities, CompletionChannel, CompletionQueue, DatagramAttributes, Device,
-    DeviceAttributes, Gid, Look, MemoryRegion, MemoryWindow, ModifyError, OpenError,
+    DeviceAttributes, Ended, Gid, Look, MemoryRegion, MemoryWindow, ModifyError, OpenError,
     ProtectionDomain, QueuePair, QueuePairAttributes, RegisterError, SharedReceiveQueue,
 };
 #[doc(hidden)]

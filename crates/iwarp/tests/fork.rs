@@ -16,6 +16,7 @@ use std::thread;
 use std::time::Duration;
 
 use iwarp::cm::{ConnectParams, ConnectionState, EventChannel, Id, Listener, connect};
+use iwarp::drive::Drive;
 use iwarp::session;
 use iwarp::verbs::{Prefetch, RegisterError, WindowType};
 use iwarp::{
@@ -176,7 +177,7 @@ fn make_qp(end: &End) -> io::Result<QueuePair> {
 }
 
 /// The sources with methods that programs call, on objects that a child may have inherited.
-const SOURCES: [&str; 29] = [
+const SOURCES: [&str; 31] = [
     include_str!("../src/verbs/channel.rs"),
     include_str!("../src/verbs/cq.rs"),
     include_str!("../src/verbs/create.rs"),
@@ -191,9 +192,11 @@ const SOURCES: [&str; 29] = [
     include_str!("../src/cm/id.rs"),
     include_str!("../src/cm/id/calls.rs"),
     include_str!("../src/cm/id/datagrams.rs"),
+    include_str!("../src/cm/id/candidates.rs"),
     include_str!("../src/cm/id/listening.rs"),
     include_str!("../src/cm/id/ports.rs"),
     include_str!("../src/cm/made.rs"),
+    include_str!("../src/drive.rs"),
     include_str!("../src/session/batch.rs"),
     include_str!("../src/session/block.rs"),
     include_str!("../src/session/credits.rs"),
@@ -446,6 +449,8 @@ fn verbs_in_a_child_answer_and_none_hangs() {
             assert_eq!(qp.post_recv(&receive), Err(PostError::WrongState));
             assert_eq!(qp.post_recvs(&[receive]), Err((0, PostError::WrongState)));
             qp.set_remote_access(Access::empty());
+            qp.disconnect();
+            qp.abort();
             qp.retire();
             assert_eq!((qp.read_depths(), qp.room(), qp.outstanding()), ((0, 0), (0, 0), (0, 0)));
         }
@@ -453,6 +458,24 @@ fn verbs_in_a_child_answer_and_none_hangs() {
         let _ = format!("{device:?} {:?} {:?} {:?}", client.qp, client.recv_cq, client.pd);
         drop((found, srq, channel, window, client, server));
     });
+    child.succeeded();
+}
+
+#[test]
+fn an_event_loop_in_a_child_is_refused() {
+    let _alone = common::alone();
+    let pd = Device::open().unwrap().alloc_pd();
+    let drive = Drive::new(&pd, 8).unwrap();
+    let child = Forked::new(|| {
+        refused(Drive::new(&pd, 8));
+        refused(drive.descriptor());
+        refused(drive.turn(|_| unreachable!()));
+        assert_eq!((drive.take(), drive.cq().depth()), (None, 0));
+        refused(drive.channel().wait(Some(DEADLINE)));
+        drive.wake();
+    });
+    child.succeeded();
+    let child = Forked::new(move || drop((drive, pd)));
     child.succeeded();
 }
 
@@ -503,6 +526,9 @@ fn the_connection_manager_in_a_child_answers_and_does_not_hang() {
             refused(id.connect_first(&params));
             refused(id.establish(&qp));
             refused(id.accept(&qp, &params));
+            assert!(id.try_accept(&qp, &params).is_err());
+            refused(id.resolve(addr.into()));
+            assert!(!id.resolve_next());
             refused(id.reject(&[]));
             id.disconnect();
             id.close();
@@ -512,6 +538,8 @@ fn the_connection_manager_in_a_child_answers_and_does_not_hang() {
         refused(Id::new(&events));
         refused(EventChannel::new(&client.device));
         refused(EventChannel::for_any_device(&client.device));
+        refused(EventChannel::of(&client.pd));
+        refused(events.check());
         refused(events.wait(Some(DEADLINE)));
         assert!(events.try_next().is_none());
         assert_eq!(listener.local_addr(), None);

@@ -80,6 +80,25 @@ impl Graph {
         problems.into_iter().collect()
     }
 
+    /// One line for each of these modules, and those within them, that names one of `inside` by its
+    /// path.
+    pub(super) fn arrows_inside(&self, modules: &[&str], inside: &[&str]) -> Vec<String> {
+        let mut problems = BTreeSet::new();
+        for module in &self.modules {
+            if module.path.is_empty() || place_of(&module.path, &[modules]).is_none() {
+                continue;
+            }
+            for Named { path, line, .. } in &module.named {
+                let name = absolute(&module.path, path).and_then(|path| path.into_iter().next());
+                if let Some(name) = name.filter(|name| inside.contains(&name.as_str())) {
+                    let file = &module.file;
+                    problems.insert(format!("{file}:{line} names {name}, which programs cannot"));
+                }
+            }
+        }
+        problems.into_iter().collect()
+    }
+
     /// One line for each module of one of these that names a module of another.
     pub(super) fn arrows_between(&self, wings: &[&str]) -> Vec<String> {
         let wings: Vec<&[&str]> = wings.iter().map(std::slice::from_ref).collect();
@@ -283,6 +302,26 @@ fn place_of(path: &[String], layers: &[&[&str]]) -> Option<usize> {
         let name = path[..len].join("::");
         layers.iter().position(|names| names.contains(&name.as_str()))
     })
+}
+
+/// A path that is written in the module `at`, from the root of the crate; `None` where it begins
+/// otherwise.
+fn absolute(at: &[String], path: &[String]) -> Option<Vec<String>> {
+    let mut rest = path;
+    let mut whole = match rest.first()?.as_str() {
+        "crate" => Vec::new(),
+        "self" | "super" => at.to_vec(),
+        _ => return None,
+    };
+    if rest[0] != "super" {
+        rest = &rest[1..];
+    }
+    while rest.first().is_some_and(|name| name == "super") {
+        whole.pop()?;
+        rest = &rest[1..];
+    }
+    whole.extend_from_slice(rest);
+    Some(whole)
 }
 
 /// True if the file of a module is in the folder that stands beside its parent's file, or is that

@@ -23,13 +23,15 @@ use graph::Graph;
 ///
 /// Files of one layer may name each other in a circle, but not those of the layers in `linear`.
 /// Modules of `apart` do not name each other at all. The first list of `neutral` has modules that
-/// name no crate of the second.
+/// name no crate of the second, and the first of `outside` modules that name none of the second: they
+/// use them as programs do, by what others re-export.
 struct Crate {
     name: &'static str,
     layers: &'static [&'static [&'static str]],
     linear: &'static [&'static str],
     apart: &'static [&'static str],
     neutral: (&'static [&'static str], &'static [&'static str]),
+    outside: (&'static [&'static str], &'static [&'static str]),
 }
 
 const CRATES: [Crate; 4] = [
@@ -39,6 +41,7 @@ const CRATES: [Crate; 4] = [
         linear: &[],
         apart: &[],
         neutral: (&[], &[]),
+        outside: (&[], &[]),
     },
     Crate {
         name: "iwarp-roce",
@@ -52,6 +55,7 @@ const CRATES: [Crate; 4] = [
         linear: &[],
         apart: &[],
         neutral: (&[], &[]),
+        outside: (&[], &[]),
     },
     Crate {
         name: "iwarp",
@@ -63,16 +67,18 @@ const CRATES: [Crate; 4] = [
             &["wire::iwarp", "wire::roce"],
             &["wire::choice"],
             &["verbs"],
+            &["drive"],
             &["cm"],
             &["session"],
         ],
         // Movers name their endpoint, which names only the traits by which it calls them.
-        linear: &["engine", "connect", "verbs", "cm", "session::stream", "session::typed"],
+        linear: &["engine", "connect", "verbs", "drive", "cm", "session::stream", "session::typed"],
         apart: &["wire::iwarp", "wire::roce"],
         neutral: (
-            &["port", "engine", "connect", "verbs", "cm", "session"],
+            &["port", "engine", "connect", "verbs", "drive", "cm", "session"],
             &["iwarp_proto", "iwarp_roce"],
         ),
+        outside: (&["session"], &["engine", "port", "wire", "connect"]),
     },
     Crate {
         name: "iwarp-capi",
@@ -81,6 +87,7 @@ const CRATES: [Crate; 4] = [
         linear: &["verbs", "cm"],
         apart: &[],
         neutral: (&[], &[]),
+        outside: (&[], &[]),
     },
 ];
 
@@ -88,13 +95,15 @@ const CRATES: [Crate; 4] = [
 pub(crate) fn check() -> Result<String> {
     let mut notes = Vec::new();
     let mut problems = Vec::new();
-    for Crate { name, layers, linear, apart, neutral } in &CRATES {
+    for Crate { name, layers, linear, apart, neutral, outside } in &CRATES {
         let load = |file: &str| fs::read_to_string(shell::root().join(file)).ok();
         let graph = Graph::new(source::read(&format!("crates/{name}/src/lib.rs"), &load)?);
         problems.extend(graph.arrows_up(layers));
         problems.extend(graph.arrows_between(apart));
         let (modules, crates) = neutral;
         problems.extend(graph.arrows_out(modules, crates));
+        let (modules, inside) = outside;
+        problems.extend(graph.arrows_inside(modules, inside));
         for layer in *linear {
             problems.extend(graph.circles_in(layer));
         }

@@ -97,7 +97,8 @@ impl Addresses {
     /// # Errors
     ///
     /// That of the last; as [`Self::resolve`].
-    pub(crate) fn try_each<T>(
+    #[doc(hidden)]
+    pub fn try_each<T>(
         self,
         mut attempt: impl FnMut(SocketAddr) -> io::Result<T>,
     ) -> io::Result<T> {

@@ -13,10 +13,11 @@ use iwarp_types::Time;
 use crate::cm::events::Taken;
 use crate::cm::id::{Events, IdCore};
 use crate::cm::{EventKind, Id};
+use crate::engine::ended::Observer;
 use crate::engine::now;
 use crate::engine::poll_set::{By, Waiting, wait_beside};
 use crate::engine::wake_fd::WakeFd;
-use crate::verbs::Device;
+use crate::verbs::{Device, ProtectionDomain};
 use crate::wire::choice::Wires;
 
 /// Something that happened to an [`Id`].
@@ -65,6 +66,15 @@ impl EventChannel {
     /// As [`Self::new`].
     pub fn for_any_device(device: &Device) -> io::Result<Self> {
         Self::on(&device.wires()?.of_any())
+    }
+
+    /// Makes a channel of the device that the domain is of.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::new`].
+    pub fn of(pd: &ProtectionDomain) -> io::Result<Self> {
+        Self::on(&pd.core.check()?.wires)
     }
 
     /// A channel in the place of one that this process, a forked child, inherits: it has that one's
@@ -119,8 +129,20 @@ impl EventChannel {
     /// # Errors
     ///
     /// `ENODEV` in a forked child.
-    pub(crate) fn check(&self) -> io::Result<()> {
+    pub fn check(&self) -> io::Result<()> {
         self.core.check().map(drop)
+    }
+
+    /// Has `observer` told, beside the program, how the connections of the channel's ids end. To be
+    /// called once, before there is one.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` in a forked child.
+    #[doc(hidden)]
+    pub fn watch(&self, observer: Arc<dyn Observer>) -> io::Result<()> {
+        self.core.check()?.watch(observer);
+        Ok(())
     }
 
     /// Takes an event if there is one.

@@ -95,12 +95,15 @@ pub enum ConnectError {
 
 impl ConnectError {
     /// True if another address of the peer may do: at this one, no program answered as it should.
-    pub(crate) const fn is_of_the_address(&self) -> bool {
+    #[doc(hidden)]
+    pub const fn is_of_the_address(&self) -> bool {
         matches!(self, Self::Unreachable(_) | Self::Startup(_) | Self::Io(_))
     }
 
     /// The error itself, for a caller that does not know which address was tried.
-    pub(crate) fn at(self, addr: Option<SocketAddr>) -> Self {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn at(self, addr: Option<SocketAddr>) -> Self {
         match (self, addr) {
             (Self::Unreachable(error), Some(addr)) => {
                 Self::Unreachable(io::Error::new(error.kind(), Unreached { addr, error }))

@@ -9,11 +9,7 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
-#[cfg(any(feature = "tokio", test))]
-use std::os::fd::AsFd;
-#[cfg(feature = "tokio")]
-use std::os::fd::BorrowedFd;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -46,7 +42,7 @@ pub(crate) struct ChannelCore {
     /// The program waits here, in a call of the library, and not in `poll` on the descriptor.
     blocks: AtomicBool,
     taken_ready: AtomicU8,
-    /// A task of the library's sleeps on `epoll` and moves the connections.
+    /// A task or an event loop sleeps on `epoll` and moves the connections.
     has_driver: AtomicBool,
 }
 
@@ -215,7 +211,7 @@ impl ChannelCore {
         Some(event)
     }
 
-    /// From now on the library alone waits for its events, and moves the connections meanwhile.
+    /// From now on the one that waits for its events moves the connections meanwhile.
     pub(crate) fn set_driven(&self) {
         self.has_driver.store(true, Ordering::Relaxed);
     }
@@ -226,13 +222,11 @@ impl ChannelCore {
     }
 
     /// Ends the channel: no event will come any more, and the descriptor is readable from now on.
-    #[cfg(feature = "tokio")]
     pub(crate) fn end(&self) {
         let _ = self.fd.signal();
     }
 
     /// Readable while events wait or a connection is ready.
-    #[cfg(feature = "tokio")]
     pub(crate) fn readiness(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }

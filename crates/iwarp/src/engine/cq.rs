@@ -300,10 +300,21 @@ impl CqCore {
     }
 
     /// Takes the oldest completion there is, and moves nothing.
+    #[inline]
     pub(crate) fn take_one(&self) -> Option<WorkCompletion> {
-        let mut one = None;
-        self.take_each(1, |completion| one = Some(completion));
-        one
+        if self.len.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let mut queue = self.queue.lock();
+        let Queue { completions, owners, .. } = &mut *queue;
+        let Entry { completion, owner, slots } = completions.pop_front()?;
+        free(owners, owner, slots);
+        if completions.is_empty() {
+            // As in `drain`.
+            completions.clear();
+        }
+        self.len.store(queue.completions.len() as u32, Ordering::Release);
+        Some(completion)
     }
 
     /// Takes up to `max` completions. If there are none the caller thread moves the group's streams
@@ -413,7 +424,6 @@ pub(crate) struct Collecting<'a>(&'a CqCore);
 impl Collecting<'_> {
     /// Ends it, and has the next completion raise an event. True where some wait already, for which
     /// the caller comes back.
-    #[cfg(feature = "tokio")]
     pub(crate) fn end_armed(self) -> bool {
         let mut queue = self.0.queue.lock();
         // Not dropped: it ends here.
@@ -493,7 +503,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg(feature = "tokio")]
     fn a_collector_that_comes_back_learns_what_it_leaves() {
         let (cq, channel) = armed();
         let collecting = cq.collecting();

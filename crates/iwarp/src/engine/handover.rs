@@ -143,16 +143,14 @@ impl Handover {
         self.turn.fetch_and(!WATCHED, Ordering::SeqCst) & WATCHED != 0
     }
 
-    /// A task of the library's goes to sleep until its runtime tells it that something has come.
-    #[cfg(any(feature = "tokio", test))]
+    /// A task or an event loop goes to sleep until it is told that something has come.
     pub(crate) fn wait_for_runtime(&self) {
         if self.presence.load().0 != Presence::Waiting {
             self.presence.set(Presence::Waiting);
         }
     }
 
-    /// That task is no more.
-    #[cfg(feature = "tokio")]
+    /// That one is no more.
     pub(crate) fn end_wait_for_runtime(&self) {
         self.presence.set(Presence::Absent);
     }

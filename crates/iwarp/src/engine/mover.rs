@@ -8,8 +8,8 @@
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
+use std::os::fd::RawFd;
 use std::sync::Arc;
-#[cfg(feature = "tokio")]
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -21,12 +21,13 @@ pub(crate) trait StreamMover: fmt::Debug + Send + Sync {
     fn transmit(&self);
     /// Takes in what has come, and what waits for receives; sends and ends what follows.
     fn deliver(&self);
-    /// Does what follows from a change of the queue pair's state: goes on reading a stream that stood
-    /// still, sends, and closes the stream once both directions are over.
+    /// Does what follows from a change of the queue pair's state: goes on reading a stream that
+    /// stood still, sends, and closes the stream once both directions are over.
     fn carry_on(&self);
     /// Sends nothing until the next call that drives the stream, or the next [`Self::transmit`].
     fn hold(&self);
-    /// True if what was posted may be left to a task, which sends it soon. To be asked after the post.
+    /// True if what was posted may be left to a task, which sends it soon. To be asked after the
+    /// post.
     fn gathers(&self) -> bool;
     /// True while bytes go out whose work requests have not completed yet.
     fn is_writing(&self) -> bool;
@@ -34,8 +35,8 @@ pub(crate) trait StreamMover: fmt::Debug + Send + Sync {
     fn is_closed(&self) -> bool;
     /// Waits a moment for the thread that is receiving.
     fn settle_receiving(&self);
-    /// Sets the time that the peer may be silent while something is expected of it; `None`: as long as
-    /// the system likes.
+    /// Sets the time that the peer may be silent while something is expected of it; `None`: as long
+    /// as the system likes.
     fn set_patience(&self, patience: Option<Duration>);
     /// Lets go of the stream at once, with a reset.
     fn break_off(&self);
@@ -44,27 +45,47 @@ pub(crate) trait StreamMover: fmt::Debug + Send + Sync {
     /// The state of affairs between the ends, where it is known.
     fn vitals(&self) -> Option<Vitals>;
     /// The stream, for a task that drives it in the reactor of an async runtime.
-    #[cfg(feature = "tokio")]
     fn in_reactor(self: Arc<Self>) -> Arc<dyn ReactorStream>;
 }
 
 /// A stream that the reactor of an async runtime tells a task of.
-#[cfg(feature = "tokio")]
-pub(crate) trait ReactorStream: fmt::Debug + Send + Sync {
-    /// Enters the reactor of the runtime that this task is of, and leaves the one before. Does nothing
-    /// to a stream that is none of the system's, or is over.
-    fn enter_reactor(&self) -> io::Result<()>;
+pub trait ReactorStream: fmt::Debug + Send + Sync {
+    /// Takes the place that `enter` makes in a reactor for the stream's descriptor, and leaves the
+    /// one before. Does nothing to a stream that is none of the system's, or is over.
+    ///
+    /// # Errors
+    ///
+    /// As `enter`.
+    fn enter_reactor(&self, enter: Enter<'_>) -> io::Result<()>;
     /// Gives up the place in the reactor.
     fn leave_reactor(&self);
-    /// Has requests that several woken tasks are about to post wait for the next turn of the task that
-    /// drives, which ends this by [`Self::send_gathered`]. False where the stream is in no reactor.
+    /// Has requests that several woken tasks are about to post wait for the next turn of the task
+    /// that drives, which ends this by [`Self::send_gathered`]. False where the stream is in no
+    /// reactor.
     fn gather(&self) -> bool;
     /// Ends [`Self::gather`].
     fn send_gathered(&self);
-    /// True if the reactor tells of all that comes from now on and concerns this stream: nothing else
-    /// is awaited, and the last read left nothing.
+    /// True if the reactor tells of all that comes from now on and concerns this stream: nothing
+    /// else is awaited, and the last read left nothing.
     fn is_told_by_reactor(&self) -> bool;
     /// Ready when something has come since the last time; never where the poll group tells of it.
+    ///
+    /// # Errors
+    ///
+    /// As [`ReactorPlace::poll_input`].
+    fn poll_input(&self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
+}
+
+/// Makes a place in a reactor for a descriptor, which stays open for as long as the place is kept.
+pub type Enter<'a> = &'a dyn Fn(RawFd) -> io::Result<Box<dyn ReactorPlace>>;
+
+/// A descriptor's place in the reactor of an async runtime, which tells of what *comes* there.
+pub trait ReactorPlace: fmt::Debug + Send + Sync {
+    /// Ready when something has come since the last time that it was.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the reactor, such as that it is no more.
     fn poll_input(&self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
 }
 

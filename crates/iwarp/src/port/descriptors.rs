@@ -17,7 +17,6 @@ pub struct Descriptors<'a> {
     /// Another that is both readable and writable, as the first one then is.
     beside: Option<BorrowedFd<'a>>,
     /// The first is a stream socket of the system's.
-    #[cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "for tasks"))]
     is_stream: bool,
 }
 
@@ -58,7 +57,6 @@ impl<'a> Descriptors<'a> {
     }
 
     /// The descriptor of a stream socket of the system's, if there is no other.
-    #[cfg(feature = "tokio")]
     pub(crate) fn stream(self) -> Option<BorrowedFd<'a>> {
         self.input.filter(|_| self.is_stream && self.room.is_none() && self.beside.is_none())
     }

@@ -13,7 +13,6 @@ use iwarp_types::Sge;
 use crate::session::pool::Pool;
 use crate::session::table::Core;
 use crate::verbs::ProtectionDomain;
-use crate::verbs::pd::PdCore;
 
 /// Bytes of the largest message, and so of the largest block.
 const MAX_BLOCK: usize = 1 << 31;
@@ -45,16 +44,24 @@ pub struct Block {
     home: ProcessOwned<Home>,
 }
 
-/// The pool that a block goes back to.
-struct Home {
-    pd: Arc<PdCore>,
-    pool: Option<Arc<Pool>>,
+/// The place that a block goes back to.
+enum Home {
+    /// None: it is of this domain.
+    Nowhere(Arc<ProtectionDomain>),
+    Pool(Arc<Pool>),
 }
 
 impl Home {
+    fn pd(&self) -> &ProtectionDomain {
+        match self {
+            Self::Nowhere(pd) => pd,
+            Self::Pool(pool) => pool.pd(),
+        }
+    }
+
     /// Puts a region where it belongs.
     fn take_back(&self, region: OwnedRegion) {
-        if let Some(pool) = &self.pool {
+        if let Self::Pool(pool) = self {
             pool.put(region);
         }
     }
@@ -67,9 +74,8 @@ impl Block {
     ///
     /// `InvalidRange` beyond 2^31 bytes; `Exhausted` and `NoEntropy` when no STag can be had.
     pub fn new(pd: &ProtectionDomain, len: usize) -> Result<Self, RegisterError> {
-        let pd = pd.alive()?;
         let region = allocate(pd, len)?;
-        let home = ProcessOwned::new(Home { pd: Arc::clone(pd), pool: None });
+        let home = ProcessOwned::new(Home::Nowhere(Arc::new(pd.clone())));
         Ok(Self { region: Some(region), range: 0..len, home })
     }
 
@@ -117,15 +123,15 @@ impl Block {
     }
 
     /// One of a pool.
-    pub(super) fn of(pool: &Arc<Pool>, pd: &Arc<PdCore>, region: OwnedRegion) -> Self {
+    pub(super) fn of(pool: &Arc<Pool>, region: OwnedRegion) -> Self {
         let range = 0..region.len();
-        let home = Home { pd: Arc::clone(pd), pool: Some(Arc::clone(pool)) };
+        let home = Home::Pool(Arc::clone(pool));
         Self { region: Some(region), range, home: ProcessOwned::new(home) }
     }
 
     /// True if operations of that domain can use it.
-    pub(super) fn is_of(&self, pd: &Arc<PdCore>) -> bool {
-        self.home.alive().is_some_and(|home| Arc::ptr_eq(&home.pd, pd))
+    pub(super) fn is_of(&self, pd: &ProtectionDomain) -> bool {
+        self.home.alive().is_some_and(|home| home.pd() == pd)
     }
 
     /// Hands the bytes to an operation. A forked child cannot lend what it has inherited.
@@ -145,11 +151,11 @@ impl Block {
     }
 }
 
-pub(super) fn allocate(pd: &PdCore, len: usize) -> Result<OwnedRegion, RegisterError> {
+pub(super) fn allocate(pd: &ProtectionDomain, len: usize) -> Result<OwnedRegion, RegisterError> {
     if len > MAX_BLOCK {
         return Err(RegisterError::InvalidRange);
     }
-    OwnedRegion::new(&pd.engine.memory, pd.id, len)
+    OwnedRegion::new(pd.memory()?, pd.id(), len)
 }
 
 impl Deref for Block {
@@ -232,8 +238,10 @@ impl Lent {
     }
 
     pub(super) fn pool(&self) -> Option<Arc<Pool>> {
-        let (_, home) = self.held.as_ref()?;
-        home.pool.clone()
+        match &self.held {
+            Some((_, Home::Pool(pool))) => Some(Arc::clone(pool)),
+            _ => None,
+        }
     }
 }
 

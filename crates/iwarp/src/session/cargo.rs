@@ -3,14 +3,13 @@
 //! The blocks of an operation, on their way in and back.
 
 use std::iter::Chain;
-use std::sync::Arc;
 use std::{option, slice, vec};
 
 use iwarp_types::WorkCompletion;
 
 use crate::session::block::Lent;
 use crate::session::{Block, Failure, OperationError, Outcome};
-use crate::verbs::pd::PdCore;
+use crate::verbs::ProtectionDomain;
 
 /// The memory that Sends, Writes and Reads carry: one [`Block`], or several (`[Block; N]`,
 /// `Vec<Block>`), whose bytes are one message or one range of the peer's memory, in their order.
@@ -171,7 +170,7 @@ impl Cargo<Block> {
     }
 
     /// Hands all of them to an operation of that domain, or none.
-    pub(super) fn lend(self, pd: &Arc<PdCore>) -> Result<Cargo<Lent>, Failure> {
+    pub(super) fn lend(self, pd: &ProtectionDomain) -> Result<Cargo<Lent>, Failure> {
         if !self.as_slice().iter().all(|block| block.is_of(pd)) {
             return Err(Failure::with(OperationError::OtherDomain, self));
         }

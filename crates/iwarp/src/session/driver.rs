@@ -9,8 +9,8 @@
 //! others, and they may be awaited on other runtimes than the one that drives: when that ends,
 //! they are woken and the next one spawns a driver on its own.
 //!
-//! The session's stream is in the runtime's own reactor (`wire/iwarp/link/reactor.rs`). Where the task waits
-//! for room, receives or the end of a hold, it sleeps by way of the poll group. If one turn has
+//! The session's stream is in the runtime's own reactor ([`ReactorStream`]). Where the task waits for
+//! room, receives or the end of a hold, it sleeps by way of the descriptor. If one turn has
 //! completed several operations, the tasks that it has woken will post: `post_send` leaves that to the
 //! driver's next turn, which is queued behind them, and it goes out in one system call. Threads and
 //! tasks that drive or post collect what completes in their own hands: while somebody collects, a
@@ -27,11 +27,11 @@ use std::task::{Context, Poll, Wake, Waker, ready};
 
 use tokio::runtime::Handle as Runtime;
 
-use crate::engine::channel::ChannelCore;
-use crate::engine::mover::ReactorStream;
+use crate::drive::{ReactorStream, TaskTurn};
 use crate::session::OperationError;
-use crate::session::readiness::Readiness;
-use crate::session::table::{Core, Turn};
+use crate::session::readiness::{Readiness, place};
+use crate::session::table::Core;
+use crate::verbs::CompletionChannel;
 
 /// Rounds of work before other tasks get their turn.
 const ROUNDS: usize = 32;
@@ -44,7 +44,7 @@ pub(super) fn ensure_driven(core: &Arc<Core>) -> Result<(), OperationError> {
     // From here on this ends driving when it is dropped, wherever that happens.
     let driver = Driver {
         core: Arc::downgrade(core),
-        channel: Arc::clone(core.channel()),
+        _channel: core.drive().channel().clone(),
         stream: None,
         bell: None,
         sleeps: false,
@@ -52,7 +52,8 @@ pub(super) fn ensure_driven(core: &Arc<Core>) -> Result<(), OperationError> {
         rounds: 0,
     };
     let runtime = Runtime::try_current().map_err(io::Error::other).map_err(OperationError::Wait)?;
-    let readiness = Readiness::new(driver.channel.readiness()).map_err(OperationError::Wait)?;
+    let descriptor = core.drive().descriptor().and_then(Readiness::new);
+    let readiness = descriptor.map_err(OperationError::Wait)?;
     runtime.spawn(driver.run(readiness));
     Ok(())
 }
@@ -60,7 +61,7 @@ pub(super) fn ensure_driven(core: &Arc<Core>) -> Result<(), OperationError> {
 struct Driver {
     core: Weak<Core>,
     /// It tells of the core's end, too.
-    channel: Arc<ChannelCore>,
+    _channel: CompletionChannel,
     /// The connection's, once it is in the reactor of this runtime.
     stream: Option<Weak<dyn ReactorStream>>,
     /// The bell that the channel's readiness wakes.
@@ -137,14 +138,14 @@ impl Driver {
                 stream = self.find_stream(&core);
             }
             match core.turn(stream.as_deref(), std::mem::take(&mut self.told)) {
-                Turn::Next => {
+                TaskTurn::Next => {
                     self.rounds += 1;
                     if self.rounds.is_multiple_of(ROUNDS) {
                         return Poll::Ready(Ok(Break::Yield));
                     }
                 }
-                Turn::AfterOthers => return Poll::Ready(Ok(Break::AfterOthers)),
-                Turn::Sleep => self.sleeps = true,
+                TaskTurn::AfterOthers => return Poll::Ready(Ok(Break::AfterOthers)),
+                TaskTurn::Sleep => self.sleeps = true,
             }
         }
     }
@@ -167,9 +168,9 @@ async fn after_others() {
 impl Driver {
     /// Has the runtime's reactor tell of what comes on the stream, where there is one.
     fn find_stream(&mut self, core: &Core) -> Option<Arc<dyn ReactorStream>> {
-        let stream = core.stream()?;
+        let stream = core.qp.reactor_stream()?;
         // Without a place there, the channel tells.
-        if let Err(error) = stream.enter_reactor() {
+        if let Err(error) = stream.enter_reactor(&place) {
             tracing::debug!(%error, "a stream has no place in the reactor");
         }
         self.stream = Some(Arc::downgrade(&stream));

@@ -11,17 +11,17 @@ use std::task::Waker;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use crate::engine::ended::{Ended, Observer};
-use crate::engine::worker::Worker;
+use crate::drive::{Background, Observer};
 use crate::session::Session;
 #[cfg(feature = "tokio")]
 use crate::session::driver::ensure_driven;
 use crate::session::table::{Core, Handle};
+use crate::verbs::Ended;
 
 /// Knows how a connection ended.
 pub(super) struct End {
     core: Weak<Core>,
-    worker: Arc<Worker>,
+    background: Background,
     state: Mutex<State>,
 }
 
@@ -34,9 +34,8 @@ struct State {
 }
 
 impl End {
-    pub(super) fn new(core: &Arc<Core>) -> Arc<Self> {
-        let worker = Arc::clone(&core.pd.engine.worker);
-        Arc::new(Self { core: Arc::downgrade(core), worker, state: Mutex::default() })
+    pub(super) fn new(core: &Arc<Core>, background: Background) -> Arc<Self> {
+        Arc::new(Self { core: Arc::downgrade(core), background, state: Mutex::default() })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -82,7 +81,7 @@ impl Observer for End {
         drop(state);
         let core = Weak::clone(&self.core);
         // Not here, where the queue pair is locked: waking a task may drop one.
-        self.worker.soon(Box::new(move || {
+        self.background.soon(Box::new(move || {
             if let Some(core) = core.upgrade() {
                 core.nudge();
             }

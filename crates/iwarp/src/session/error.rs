@@ -7,7 +7,7 @@ use std::io;
 use iwarp_mem::RegisterError;
 use iwarp_types::{PostError, WcStatus};
 
-use crate::engine::ended::Ended;
+use crate::verbs::Ended;
 
 /// The reason why an operation was not done.
 #[derive(Debug, thiserror::Error)]

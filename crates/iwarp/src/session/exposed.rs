@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use iwarp_mem::{Buffer, RegisterError, Scope};
 use iwarp_types::{Access, Stag, TaggedOffset};
 
-use crate::verbs::pd::PdCore;
 use crate::verbs::{MemoryRegion, ProtectionDomain};
 
 /// Memory that peers may read, write or do atomic operations on, at any moment and without this
@@ -31,20 +30,19 @@ impl Exposed {
     ///
     /// [`RegisterError`] when no STag can be had.
     pub fn new(pd: &ProtectionDomain, len: usize, access: Access) -> Result<Self, RegisterError> {
-        Self::scoped(pd.alive()?, len, access, Scope::Domain)
+        Self::scoped(pd, len, access, Scope::Domain)
     }
 
     pub(super) fn scoped(
-        pd: &Arc<PdCore>,
+        pd: &ProtectionDomain,
         len: usize,
         access: Access,
         scope: Scope,
     ) -> Result<Self, RegisterError> {
         // Data transfer only: a window could outlive what is known of it here.
-        let access = (access & Access::REMOTE) | Access::LOCAL_WRITE | Access::ZERO_BASED;
+        let access = (access & Access::REMOTE) | Access::LOCAL_WRITE;
         let buffer = Arc::new(Buffer::try_new(len)?);
-        let stag = pd.engine.memory.register_buffer(pd.id, &buffer, access, scope)?;
-        let region = MemoryRegion::of(pd, stag, 0, len, access, Some(Arc::clone(&buffer)));
+        let region = pd.register_for(scope, Arc::clone(&buffer), access)?;
         Ok(Self { region, buffer })
     }
 

@@ -58,14 +58,11 @@ impl ListenConfig {
     ///
     /// As there.
     pub fn bind(&self, pd: &ProtectionDomain, addr: impl Into<Addresses>) -> io::Result<Listener> {
-        let channel = {
-            let core = pd.core.check()?;
-            EventChannel::on(&core.wires)?
-        };
+        let channel = EventChannel::of(pd)?;
         let id = addr.into().try_each(|addr| {
             let id = Id::new(&channel)?;
             id.bind(addr)?;
-            id.listen_at(None, self.backlog)?;
+            id.listen_for(self.backlog)?;
             Ok(id)
         })?;
         Ok(Listener { pd: pd.clone(), channel, id })
@@ -186,7 +183,7 @@ impl fmt::Debug for Accepting<'_> {
 pub struct Request {
     pub(super) id: Id,
     pub(super) private_data: Vec<u8>,
-    pd: ProtectionDomain,
+    pub(super) pd: ProtectionDomain,
 }
 
 impl Request {

@@ -7,9 +7,8 @@
 
 use std::time::Duration;
 
+use iwarp_os::Vitals;
 use iwarp_types::{SendOp, WcStatus, WorkCompletion};
-
-use crate::port::Vitals;
 
 /// The numbers of a session so far, and the state of its connection.
 ///

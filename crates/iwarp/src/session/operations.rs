@@ -11,7 +11,7 @@ use iwarp_mem::RegisterError;
 use iwarp_types::{Access, AtomicOp, Stag};
 
 use crate::cm::{EventChannel, Id};
-use crate::engine::ended::{Ended, Observer};
+use crate::drive::Observer;
 use crate::session::metrics::StreamMetrics;
 use crate::session::post::{self, Post};
 use crate::session::table::{Core, Handle};
@@ -19,6 +19,7 @@ use crate::session::{
     Blocks, Exposed, Metrics, OperationError, Pending, Received, RemoteGrant, Room, Scope,
 };
 use crate::setters::setters;
+use crate::verbs::Ended;
 use crate::verbs::ProtectionDomain;
 
 /// A connection to a peer: a connected queue pair with its completion queue.
@@ -241,7 +242,7 @@ impl Session {
     /// This asks the system, and takes some microseconds.
     pub fn metrics(&self) -> Metrics {
         let Some(core) = self.handle.alive() else { return Metrics::default() };
-        let metrics = Metrics { tcp: core.vitals().map(StreamMetrics::from), ..core.metrics() };
+        let metrics = Metrics { tcp: core.qp.vitals().map(StreamMetrics::from), ..core.metrics() };
         core.meters.sample(&metrics);
         metrics
     }
@@ -250,8 +251,8 @@ impl Session {
     /// ends with [`OperationError::Disconnected`]. Done when nothing is under way any more.
     pub fn close(self) -> Closing {
         let linger = self.handle.alive().map_or(Duration::ZERO, |core| {
-            core.disconnect();
-            core.linger()
+            core.qp.disconnect();
+            core.pd.linger()
         });
         // The engine bounds the end of a connection; this is for when that fails.
         let deadline = Instant::now() + linger * 2;
@@ -261,7 +262,7 @@ impl Session {
     /// Ends the connection with a reset: nothing that was accepted needs to go out.
     pub fn abort(&self) {
         if let Some(core) = self.handle.alive() {
-            core.abort();
+            core.qp.abort();
         }
     }
 }
@@ -284,7 +285,7 @@ impl fmt::Debug for Session {
 impl Drop for Session {
     fn drop(&mut self) {
         if let Some(core) = self.handle.alive() {
-            core.disconnect();
+            core.qp.disconnect();
             // No event reports the end any more.
             self.handle.end.disconnected(Ended::Closed);
         }
@@ -320,7 +321,7 @@ impl Closing {
     }
 
     pub(super) fn give_up(core: &Core) -> Result<(), OperationError> {
-        core.abort();
+        core.qp.abort();
         core.progress();
         Err(OperationError::Disconnected)
     }

@@ -23,7 +23,6 @@ use crate::session::line::Line;
 use crate::session::table::Core;
 use crate::session::{Block, OperationError};
 use crate::verbs::ProtectionDomain;
-use crate::verbs::pd::PdCore;
 
 /// A fixed number of blocks of one size. Clones share the pool: any number of sessions, threads and
 /// tasks may share one, and so may the [receivers](crate::session::Receiver) of many sessions.
@@ -35,7 +34,7 @@ pub struct BlockPool {
 }
 
 pub(super) struct Pool {
-    pd: Arc<PdCore>,
+    pd: ProtectionDomain,
     shelf: Mutex<Shelf>,
     /// Told when a blocked thread is to look again.
     changed: Bell,
@@ -95,6 +94,10 @@ const LAST_LOOK: Duration = Duration::from_millis(20);
 impl Pool {
     fn shelf(&self) -> MutexGuard<'_, Shelf> {
         self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) const fn pd(&self) -> &ProtectionDomain {
+        &self.pd
     }
 
     /// A block is free: the longest waiter gets it.
@@ -171,7 +174,7 @@ impl Pool {
     }
 
     fn block(self: &Arc<Self>, region: OwnedRegion) -> Block {
-        Block::of(self, &self.pd, region)
+        Block::of(self, region)
     }
 
     fn blocks(self: &Arc<Self>, regions: Cargo<OwnedRegion>) -> Cargo<Block> {
@@ -232,18 +235,10 @@ impl BlockPool {
         block_len: usize,
         count: usize,
     ) -> Result<Self, RegisterError> {
-        Self::of(pd.alive()?, block_len, count)
-    }
-
-    pub(super) fn of(
-        pd: &Arc<PdCore>,
-        block_len: usize,
-        count: usize,
-    ) -> Result<Self, RegisterError> {
         let blocks = (0..count).map(|_| allocate(pd, block_len));
         let free = blocks.collect::<Result<_, _>>()?;
         let pool = Arc::new(Pool {
-            pd: Arc::clone(pd),
+            pd: pd.clone(),
             shelf: Mutex::new(Shelf { free, line: Line::default() }),
             changed: Bell::new(),
             left: Mutex::default(),
@@ -334,8 +329,8 @@ impl BlockPool {
     }
 
     /// True if operations of that domain can use its blocks.
-    pub(super) fn is_of(&self, pd: &Arc<PdCore>) -> bool {
-        self.pool.alive().is_some_and(|pool| Arc::ptr_eq(&pool.pd, pd))
+    pub(super) fn is_of(&self, pd: &ProtectionDomain) -> bool {
+        self.pool.alive().is_some_and(|pool| pool.pd == *pd)
     }
 
     /// Blocks that are in the pool now; 0 in a forked child.

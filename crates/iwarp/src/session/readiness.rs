@@ -3,12 +3,14 @@
 //! Descriptors that futures wait for.
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::task::{Context, Poll, ready};
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle as Runtime;
+
+use crate::drive::ReactorPlace;
 
 /// A descriptor that a future of its own waits for.
 #[derive(Debug)]
@@ -29,6 +31,38 @@ impl Readiness {
 
     /// Ready when something may have happened since the last time.
     pub(super) fn poll(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.0.poll_read_ready(context))?.clear_ready();
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// The place of a connection's stream in this runtime's reactor.
+#[derive(Debug)]
+struct Place(AsyncFd<Borrowed>);
+
+/// The descriptor is the connection's, and stays open for as long as the place is kept.
+#[derive(Debug)]
+struct Borrowed(RawFd);
+
+impl AsRawFd for Borrowed {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0
+    }
+}
+
+/// Makes it.
+#[allow(
+    deprecated,
+    reason = "its danger is an object that changes its descriptor; Borrowed does not, and what \
+              replaces it is unsafe"
+)]
+pub(super) fn place(fd: RawFd) -> io::Result<Box<dyn ReactorPlace>> {
+    let place = AsyncFd::with_interest(Borrowed(fd), Interest::READABLE)?;
+    Ok(Box::new(Place(place)))
+}
+
+impl ReactorPlace for Place {
+    fn poll_input(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.0.poll_read_ready(context))?.clear_ready();
         Poll::Ready(Ok(()))
     }

@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 
 use iwarp_types::{WcStatus, WorkCompletion};
 
-use crate::engine::ended::Ended;
 use crate::session::cargo::Cargo;
 use crate::session::credits::Balance;
 #[cfg(feature = "tokio")]
@@ -22,6 +21,7 @@ use crate::session::feed::{Feed, Stock};
 use crate::session::pending::sealed::Outcome;
 use crate::session::table::{Core, Handle};
 use crate::session::{Block, BlockPool, OperationError, Received, Room};
+use crate::verbs::Ended;
 
 /// The messages of a session, in the order in which they come.
 ///

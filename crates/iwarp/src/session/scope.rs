@@ -82,9 +82,9 @@ impl<'scope> Scope<'scope, '_> {
         // In a forked child nothing can be posted, and the parent's table may be locked for ever.
         let spare;
         let core = handle.alive();
-        let table = match core {
-            Some(core) => &core.pd.engine.memory,
-            None => {
+        let table = match handle.pd.memory() {
+            Ok(memory) => memory,
+            Err(_) => {
                 spare = Arc::new(MemoryTable::new());
                 &spare
             }
@@ -256,13 +256,13 @@ impl Drop for Ending<'_> {
     fn drop(&mut self) {
         let Some(core) = self.core else { return };
         if !self.returned {
-            core.abort();
+            core.qp.abort();
         }
         let posted =
             std::mem::take(&mut *self.posted.lock().unwrap_or_else(PoisonError::into_inner));
         if core.wait_for_all(&posted).is_err() {
             // Cannot wait: then nothing may be left to wait for.
-            core.abort();
+            core.qp.abort();
         }
     }
 }

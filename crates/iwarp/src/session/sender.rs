@@ -220,8 +220,8 @@ impl<B: Blocks> Sink<B> for Sender<B> {
             (this.waiting, this.ready) = (None, None);
             let deadline = match this.handle.alive() {
                 Some(core) => {
-                    core.disconnect();
-                    Instant::now() + core.linger() * 2
+                    core.qp.disconnect();
+                    Instant::now() + core.pd.linger() * 2
                 }
                 None => Instant::now(),
             };

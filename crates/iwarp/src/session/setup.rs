@@ -95,17 +95,14 @@ impl Unconnected {
 
     /// Has `channel`, to which the id's events go, note how the connection ends.
     fn channel(&self, channel: EventChannel) -> io::Result<EventChannel> {
-        channel.core.check()?.watch(Arc::clone(&self.handle.end) as _);
+        channel.watch(Arc::clone(&self.handle.end) as _)?;
         Ok(channel)
     }
 
     /// Connects to a [`Listener`](super::Listener), as [`Session::connect`] does.
     pub fn connect(self, addr: impl Into<Addresses>) -> Connecting {
         let started = || {
-            let channel = {
-                let pd = &self.handle.check()?.pd;
-                self.channel(EventChannel::on(&pd.wires)?)?
-            };
+            let channel = self.channel(EventChannel::of(&self.handle.pd)?)?;
             let id = Id::new(&channel)?;
             id.resolve(addr.into())?;
             Ok((channel, id))
@@ -118,12 +115,9 @@ impl Unconnected {
 
     /// Accepts a request.
     pub fn accept(self, request: Request) -> Connecting {
-        let Request { id, private_data, .. } = request;
+        let Request { id, private_data, pd } = request;
         let started = || {
-            let channel = {
-                let core = id.core()?;
-                self.channel(EventChannel::on(&core.wires())?)?
-            };
+            let channel = self.channel(EventChannel::of(&pd)?)?;
             id.migrate(&channel);
             id.try_accept(&self.handle.check()?.qp, &self.params)?;
             Ok(channel)

@@ -21,20 +21,14 @@ use std::time::{Duration, Instant};
 use iwarp_mem::{RegisterError, Scope};
 use iwarp_os::bell::Bell;
 use iwarp_types::{
-    Access, Payload, PostError, RecvRequest, SendOp, SendRequest, Sge, WorkCompletion,
+    Access, Payload, PostError, QpId, RecvRequest, SendOp, SendRequest, Sge, WorkCompletion,
 };
 
 pub(super) use self::handle::Handle;
 use self::state::{Queue, Stage, State};
-use crate::engine::channel::ChannelCore;
-use crate::engine::cq::{Collecting, CqCore};
-use crate::engine::endpoint::Endpoint;
-use crate::engine::group::Polled;
+use crate::drive::{Background, Collecting, Drive};
 #[cfg(feature = "tokio")]
-use crate::engine::mover::ReactorStream;
-#[cfg(feature = "tokio")]
-use crate::engine::poll_set::PollSet;
-use crate::port::Vitals;
+use crate::drive::{ReactorStream, TaskTurn};
 use crate::session::block::Lent;
 use crate::session::cargo::Cargo;
 use crate::session::end::End;
@@ -42,8 +36,7 @@ use crate::session::meters::Meters;
 use crate::session::metrics::{Counted, Metrics};
 use crate::session::post::Work;
 use crate::session::{Block, BlockPool, Config, Exposed, Failure, OperationError, Permit};
-use crate::verbs::pd::PdCore;
-use crate::verbs::{CompletionQueue, ProtectionDomain, QueuePair, QueuePairAttributes};
+use crate::verbs::{ProtectionDomain, QueuePair, QueuePairAttributes};
 
 /// Places in the send queue beyond those of the program, for what the session itself has to say.
 const WORDS: usize = 4;
@@ -51,11 +44,9 @@ const WORDS: usize = 4;
 /// A queue pair and its operations.
 pub(super) struct Core {
     pub(super) qp: QueuePair,
-    /// The endpoint that is inside `qp`: this is reached through a check already.
-    endpoint: Arc<Endpoint>,
-    cq: Arc<CqCore>,
-    channel: Arc<ChannelCore>,
-    pub(super) pd: Arc<PdCore>,
+    drive: Drive,
+    pub(super) background: Background,
+    pub(super) pd: ProtectionDomain,
     /// Memory for the old values of atomic operations.
     pub(super) words: BlockPool,
     limits: [usize; 3],
@@ -67,32 +58,12 @@ pub(super) struct Core {
     driven: AtomicBool,
 }
 
-/// The next act of the task that drives after its turn.
-#[cfg(feature = "tokio")]
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Turn {
-    /// There may be more: the next turn.
-    Next,
-    /// The woken tasks have their turns, then it has its next.
-    AfterOthers,
-    /// There is nothing left: it sleeps until the channel or the stream is ready, as all that comes
-    /// from now on makes them.
-    Sleep,
-}
-
 impl Core {
     fn new(pd: &ProtectionDomain, config: &Config) -> Result<Self, OperationError> {
-        let domain = pd.core.check().map_err(OperationError::Wait)?;
-        let channel = ChannelCore::new().map_err(OperationError::Wait)?;
-        // A thread that waits for its events moves the connections: only the library uses it.
-        channel.set_driven();
         // Never full: at most this many operations are under way.
         let depth = config.max_sends + WORDS + config.max_recvs;
-        let (raises, events) = (Some(Arc::clone(&channel)), Arc::clone(&domain.events));
-        let cq = CqCore::new(&domain.engine, depth, raises, events);
-        let cq = cq.map_err(OperationError::Wait)?;
-        let queue = CompletionQueue::new(Arc::clone(&cq));
-        let attributes = QueuePairAttributes::new(&queue, &queue)
+        let drive = Drive::new(pd, depth).map_err(OperationError::Wait)?;
+        let attributes = QueuePairAttributes::new(drive.cq(), drive.cq())
             .max_send_wr(config.max_sends + WORDS)
             .max_recv_wr(config.max_recvs)
             .max_send_sge(config.max_blocks.max(1))
@@ -100,12 +71,11 @@ impl Core {
             .max_inline(config.max_inline);
         let qp = pd.create_qp(&attributes).map_err(OperationError::Wait)?;
         Ok(Self {
-            endpoint: Arc::clone(qp.endpoint().map_err(OperationError::Wait)?),
             qp,
-            cq,
-            channel,
-            pd: Arc::clone(domain),
-            words: BlockPool::of(domain, 8, 0)?,
+            background: drive.background().ok_or(RegisterError::Exhausted)?,
+            drive,
+            pd: pd.clone(),
+            words: BlockPool::new(pd, 8, 0)?,
             limits: [config.max_sends, config.max_recvs, WORDS],
             meters: Meters::new(),
             state: Mutex::default(),
@@ -159,7 +129,7 @@ impl Core {
         request.fence = fence;
         let request = std::slice::from_ref(&request);
         let collecting = self.collecting(request);
-        let posted = self.endpoint.post_send(request);
+        let posted = self.qp.post_sends(request);
         posted.map_err(|(_, error)| self.refuse(wr_id, error))?;
         self.meters.posted(counted);
         if collecting.is_some() {
@@ -175,7 +145,7 @@ impl Core {
             matches!(request.op, SendOp::Read { .. } | SendOp::Atomic { .. })
         };
         let collects = self.driven.load(Ordering::SeqCst) && !requests.iter().all(waits_for_peer);
-        collects.then(|| self.cq.collecting())
+        if collects { self.drive.collecting() } else { None }
     }
 
     /// Posts the requests of a list, whose operations have their slots, and counts those that are
@@ -186,7 +156,7 @@ impl Core {
         let mut state = self.lock();
         list.iter().for_each(|request| state.count(request.wr_id, counted(request)));
         drop(state);
-        let posted = self.endpoint.post_send(list);
+        let posted = self.qp.post_sends(list);
         let (taken, left) = match posted {
             Ok(()) => (list, [].as_slice()),
             Err((taken, _)) => list.split_at(taken),
@@ -220,8 +190,7 @@ impl Core {
         self.wake_when_done(wr_id, done);
         let op = SendOp::SendImmediate { solicited: false, data };
         let request = SendRequest::new(wr_id, op, Payload::NONE).signaled();
-        let posted = self.endpoint.post_send(std::slice::from_ref(&request));
-        posted.map_err(|(_, error)| self.refuse(wr_id, error).error)?;
+        self.qp.post_send(&request).map_err(|error| self.refuse(wr_id, error).error)?;
         let mut state = self.lock();
         match state.stage(wr_id) {
             Some(Stage::UnderWay { left_behind, .. }) => {
@@ -250,9 +219,8 @@ impl Core {
             }
         };
         let wr_id = self.take_slot(Queue::Receive, Some(Counted::RECEIVE), lent)?;
-        let request = RecvRequest::new(wr_id, sges);
-        let posted = self.endpoint.post_recv(std::slice::from_ref(&request));
-        posted.map_err(|(_, error)| self.refuse(wr_id, error))?;
+        let posted = self.qp.post_recv(&RecvRequest::new(wr_id, sges));
+        posted.map_err(|error| self.refuse(wr_id, error))?;
         self.meters.posted(Counted::RECEIVE);
         Ok(wr_id)
     }
@@ -284,7 +252,7 @@ impl Core {
         let mut done = self.poll();
         if self.driven.load(Ordering::SeqCst) {
             // Arm, then look again: what came in between raises no event.
-            self.cq.request_notify(false);
+            self.drive.cq().request_notify(false);
             done += self.poll();
         }
         done
@@ -293,7 +261,7 @@ impl Core {
     fn poll(&self) -> usize {
         match self.collect() {
             0 => {
-                self.drive();
+                self.drive.advance();
                 self.collect()
             }
             done => done,
@@ -303,58 +271,21 @@ impl Core {
     /// Completes what is in the queue already.
     pub(super) fn collect(&self) -> usize {
         let mut done = 0;
-        while let Some(completion) = self.cq.take_one() {
+        while let Some(completion) = self.drive.take() {
             self.finish(completion.wr_id, Ok(completion));
             done += 1;
         }
         done
     }
 
-    /// Moves what can be moved on the connection. False when there was nothing, or another
-    /// thread is at it.
-    pub(super) fn drive(&self) -> bool {
-        self.cq.group().poll() == Polled::Moved
-    }
-
     /// The task that drives has its turn: it moves the connection, and completes what is done.
     /// `stream`: the connection's, if its reactor tells the task. `told`: the channel has woken it.
     #[cfg(feature = "tokio")]
-    pub(super) fn turn(&self, stream: Option<&dyn ReactorStream>, told: bool) -> Turn {
-        if let Some(stream) = stream {
-            stream.send_gathered();
-        }
+    pub(super) fn turn(&self, stream: Option<&dyn ReactorStream>, told: bool) -> TaskTurn {
         if told {
             self.drain_events();
         }
-        let group = self.cq.group();
-        let collecting = self.cq.collecting();
-        let polled = group.poll();
-        let done = self.collect();
-        if done > 1 && stream.is_some_and(|stream| stream.gather()) {
-            return Turn::AfterOthers;
-        }
-        // A completion by others from now on raises an event.
-        let left = collecting.end_armed();
-        let is_told = stream.is_some_and(|stream| stream.is_told_by_reactor());
-        match polled {
-            Polled::Nothing(_) if done == 0 && !left => {}
-            // That was all.
-            Polled::Moved if is_told && !left => {}
-            // Another thread that moves the connection may have looked before the last of it came.
-            Polled::Nothing(_) | Polled::Moved | Polled::Taken => return Turn::Next,
-        }
-        group.handover.wait_for_runtime();
-        if !is_told {
-            // Nor does what comes wait for the worker's timer.
-            group.unsilence();
-        }
-        Turn::Sleep
-    }
-
-    /// The connection's stream, once there is one.
-    #[cfg(feature = "tokio")]
-    pub(super) fn stream(&self) -> Option<Arc<dyn ReactorStream>> {
-        Some(self.endpoint.link()?.in_reactor())
+        self.drive.turn_of_task(stream, |one| self.finish(one.wr_id, Ok(one)))
     }
 
     /// Ends an operation that was not posted.
@@ -399,17 +330,12 @@ impl Core {
             state.leader
         };
         if leader.is_some_and(|leader| leader != thread::current().id()) {
-            self.kick();
+            self.drive.wake();
         }
         // Outside the lock: these may do much.
         ended.into_iter().for_each(|ended| self.meters.ended(ended));
         drop(left);
         woken.into_iter().chain(idle).for_each(Waker::wake);
-    }
-
-    /// Wakes the threads that sleep on the channel.
-    fn kick(&self) {
-        self.channel.push(self.cq.number());
     }
 
     /// Blocks until `done` says so. False at the deadline.
@@ -437,9 +363,9 @@ impl Core {
             }
             state.leader = Some(thread::current().id());
             drop(state);
-            self.cq.request_notify(false);
+            self.drive.cq().request_notify(false);
             let waited = match self.poll() {
-                0 => self.channel.wait(left).map(drop),
+                0 => self.drive.channel().wait(left).map(drop),
                 _ => Ok(()),
             };
             let mut state = self.lock();
@@ -495,7 +421,7 @@ impl Core {
         let leader = state.leader;
         drop(state);
         if leader.is_some() {
-            self.kick();
+            self.drive.wake();
         }
     }
 
@@ -546,7 +472,7 @@ impl Core {
     }
 
     fn expose(&self, len: usize, access: Access) -> Result<Exposed, RegisterError> {
-        Exposed::scoped(&self.pd, len, access, Scope::Stream(self.endpoint.qp_id()))
+        Exposed::scoped(&self.pd, len, access, Scope::Stream(QpId(self.qp.number())))
     }
 
     /// The program has dropped the operation's result.
@@ -605,7 +531,7 @@ impl Core {
     #[cfg(feature = "tokio")]
     pub(super) fn end_driving(&self) {
         self.driven.store(false, Ordering::SeqCst);
-        self.cq.group().handover.end_wait_for_runtime();
+        self.drive.end_turns();
         let mut pools = Vec::new();
         let woken: Vec<Waker> = {
             let mut state = self.lock();
@@ -637,48 +563,19 @@ impl Core {
     fn drain_events(&self) {
         let state = self.lock();
         if state.leader.is_none() {
-            while self.channel.take_ready().is_some() {}
+            while self.drive.channel().try_next().is_some() {}
         }
         // Locked up to here: a thread that blocks from now on looks at the queue once more first.
         drop(state);
     }
 
     #[cfg(feature = "tokio")]
-    pub(super) const fn channel(&self) -> &Arc<ChannelCore> {
-        &self.channel
+    pub(super) const fn drive(&self) -> &Drive {
+        &self.drive
     }
 
     /// The numbers of its operations.
     pub(super) fn metrics(&self) -> Metrics {
         self.lock().metrics
-    }
-
-    /// The state of affairs between the ends, where it is known.
-    pub(super) fn vitals(&self) -> Option<Vitals> {
-        let link = self.endpoint.link().filter(|link| !link.is_closed())?;
-        link.vitals()
-    }
-
-    /// Ends the connection in good order.
-    pub(super) fn disconnect(&self) {
-        self.endpoint.disconnect();
-    }
-
-    /// Ends the connection with a reset.
-    pub(super) fn abort(&self) {
-        self.endpoint.abort();
-    }
-
-    /// The time that the peer has to take what was accepted before the connection ended.
-    pub(super) fn linger(&self) -> Duration {
-        self.pd.engine.options.linger
-    }
-}
-
-#[cfg(feature = "tokio")]
-impl Drop for Core {
-    fn drop(&mut self) {
-        // A task may have looked for the last time while others still held this.
-        self.channel.end();
     }
 }

@@ -51,7 +51,7 @@ impl CompletionChannel {
         Ok(Self::of(ChannelCore::new()?))
     }
 
-    pub(super) fn of(core: Arc<ChannelCore>) -> Self {
+    pub(crate) fn of(core: Arc<ChannelCore>) -> Self {
         Self { fd: Arc::clone(core.event_fd()), core: ProcessOwned::new(core) }
     }
 

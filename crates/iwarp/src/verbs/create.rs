@@ -59,6 +59,24 @@ impl ProtectionDomain {
         Ok(MemoryRegion::of(core, stag, 0, len, access | Access::ZERO_BASED, Some(buffer)))
     }
 
+    /// As [`Self::register`], for those that `scope` names only.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::allocate`].
+    #[doc(hidden)]
+    pub fn register_for(
+        &self,
+        scope: Scope,
+        buffer: Arc<Buffer>,
+        access: Access,
+    ) -> Result<MemoryRegion, RegisterError> {
+        let core = self.alive()?;
+        let access = access | Access::ZERO_BASED;
+        let stag = core.engine.memory.register_buffer(core.id, &buffer, access, scope)?;
+        Ok(MemoryRegion::of(core, stag, 0, buffer.len(), access, Some(buffer)))
+    }
+
     /// Registers memory that belongs to the program.
     ///
     /// # Errors

@@ -18,6 +18,7 @@ mod srq;
 
 pub use crate::connect::DatagramAttributes;
 pub use crate::engine::channel::Look;
+pub use crate::engine::ended::Ended;
 pub use crate::engine::event::AsyncEvent;
 pub use crate::engine::gid::Gid;
 pub use channel::CompletionChannel;

@@ -3,8 +3,9 @@
 //! Protection domains: the objects that may be used together.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use iwarp_mem::{Prefetch, PrefetchError, RegisterError};
+use iwarp_mem::{MemoryTable, Prefetch, PrefetchError, RegisterError};
 use iwarp_os::ProcessOwned;
 use iwarp_types::{PdId, Sge};
 
@@ -41,6 +42,23 @@ impl ProtectionDomain {
         self.id
     }
 
+    /// The time that a peer has to take what was accepted before its connection ended; none in a
+    /// forked child.
+    #[doc(hidden)]
+    pub fn linger(&self) -> Duration {
+        self.core.alive().map_or(Duration::ZERO, |core| core.engine.options.linger)
+    }
+
+    /// The table of the memory that is registered with its device.
+    ///
+    /// # Errors
+    ///
+    /// [`RegisterError::Exhausted`] in a forked child.
+    #[doc(hidden)]
+    pub fn memory(&self) -> Result<&Arc<MemoryTable>, RegisterError> {
+        Ok(&self.alive()?.engine.memory)
+    }
+
     /// Brings the memory of an element in before it is accessed (`ibv_advise_mr`). The region must
     /// have been registered with [`Access::ON_DEMAND`](iwarp_types::Access::ON_DEMAND).
     ///
@@ -67,3 +85,12 @@ impl ProtectionDomain {
         self.core.alive().ok_or(RegisterError::Exhausted)
     }
 }
+
+/// Equal are handles of one domain, in a forked child too.
+impl PartialEq for ProtectionDomain {
+    fn eq(&self, other: &Self) -> bool {
+        self.core.is(&other.core)
+    }
+}
+
+impl Eq for ProtectionDomain {}

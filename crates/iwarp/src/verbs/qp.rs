@@ -18,12 +18,12 @@ use thiserror::Error;
 use crate::connect::{DatagramAttributes, Meeting, Peer, Retry};
 use crate::engine::ended::{Ended, Observer};
 use crate::engine::endpoint::{CoreConfig, Endpoint, EndpointCore, Shape};
-use crate::engine::mover::PacketMover;
+use crate::engine::mover::{PacketMover, ReactorStream};
 use crate::engine::numbers::{Number, PSN_BITS};
 use crate::engine::options::Personality;
 use crate::engine::profile::Profile;
 use crate::engine::sync::Mutex;
-use crate::port::Port;
+use crate::port::{Port, Vitals};
 use crate::setters::setters;
 use crate::verbs::cq::CompletionQueue;
 use crate::verbs::device::ATTRIBUTES;
@@ -566,6 +566,35 @@ impl QueuePair {
             Some(inner) => inner.endpoint.post_recv(requests),
             None => Err((0, PostError::WrongState)),
         }
+    }
+
+    /// Ends its connection in good order: what was accepted still goes out, the rest completes as
+    /// flushed. Returns at once; without a connection, and in a forked child, it does nothing.
+    pub fn disconnect(&self) {
+        if let Some(inner) = self.inner.alive() {
+            inner.endpoint.disconnect();
+        }
+    }
+
+    /// Ends its connection with a reset: nothing that was accepted needs to go out. Otherwise as
+    /// [`Self::disconnect`].
+    pub fn abort(&self) {
+        if let Some(inner) = self.inner.alive() {
+            inner.endpoint.abort();
+        }
+    }
+
+    /// The state of affairs between the ends, of a connection over TCP that is up.
+    #[doc(hidden)]
+    pub fn vitals(&self) -> Option<Vitals> {
+        let link = self.inner.alive()?.endpoint.link()?;
+        if link.is_closed() { None } else { link.vitals() }
+    }
+
+    /// Its stream, for a task that drives it in the reactor of an async runtime, once there is one.
+    #[doc(hidden)]
+    pub fn reactor_stream(&self) -> Option<Arc<dyn ReactorStream>> {
+        Some(self.inner.alive()?.endpoint.link()?.in_reactor())
     }
 
     /// True if its connection is up.

@@ -42,6 +42,7 @@
 //!   progress            pollers, blocked callers and the worker move all that can move
 //!   served              programs are served by their posts and polls, and else by the worker
 //!   descriptor          a program that sleeps on a channel's descriptor is woken at once
+//!   drive               an event loop moves connections, and the worker what it leaves
 //!   silenced            a stream that its poller took out of the epoll loses no event
 //!   cancel              a thread that is cancelled in a wait loses nothing of others
 //!
@@ -121,6 +122,7 @@ mod datagrams;
 mod descriptor;
 mod devices;
 #[cfg(feature = "tokio")]
+mod drive;
 mod driving;
 mod drops;
 mod ends;

@@ -201,11 +201,12 @@ impl Id {
         })
     }
 
-    pub(crate) fn try_accept(
-        &self,
-        qp: &QueuePair,
-        params: &ConnectParams,
-    ) -> Result<(), ConnectError> {
+    /// As [`Self::accept`], and says in full what went wrong.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn try_accept(&self, qp: &QueuePair, params: &ConnectParams) -> Result<(), ConnectError> {
         let (core, qp) = (self.core.check()?, NamedQp::of(qp.endpoint()?));
         let exchange = core.exchange().ok_or_else(invalid)?;
         let wire = exchange.wire();

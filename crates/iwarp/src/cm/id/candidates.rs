@@ -16,7 +16,7 @@ impl Id {
     /// # Errors
     ///
     /// When the thread that asks the resolver cannot be made; `ENODEV` in a forked child.
-    pub(crate) fn resolve(&self, peer: Addresses) -> io::Result<()> {
+    pub fn resolve(&self, peer: Addresses) -> io::Result<()> {
         let id = self.core.check()?.downgrade();
         peer.look_up(move |found| {
             let Some(core) = id.upgrade() else { return };
@@ -32,7 +32,7 @@ impl Id {
 
     /// Goes on with the peer's next address, once a connection to the one before was not made.
     /// False where there is none.
-    pub(crate) fn resolve_next(&self) -> bool {
+    pub fn resolve_next(&self) -> bool {
         self.core.alive().is_some_and(IdCore::resolve_next)
     }
 }

@@ -37,8 +37,18 @@ impl Id {
         self.listen_at(None, Some(max_pending.max(backlog as usize)))
     }
 
-    /// As [`Self::listen`], with exactly so many connections, or as many as the options say. The
-    /// thread that drives `accept_set` receives them, the worker without one.
+    /// As [`Self::listen`], with exactly so many connections, or as many as the options say.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[doc(hidden)]
+    pub fn listen_for(&self, max_pending: Option<usize>) -> io::Result<()> {
+        self.listen_at(None, max_pending)
+    }
+
+    /// As [`Self::listen_for`]. The thread that drives `accept_set` receives them, the worker
+    /// without one.
     pub(crate) fn listen_at(
         &self,
         accept_set: Option<&AcceptSet>,

@@ -13,14 +13,11 @@ use std::task::{Context, Poll, ready};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use iwarp_types::Time;
-
-use crate::engine::ended::Ended;
-use crate::engine::now;
 use crate::session::stream::shared::Shared;
 use crate::session::{Block, BlockPool, Credit, Credits, Failure, OperationError, Pending};
 #[cfg(feature = "tokio")]
 use crate::session::{Crediting, Taking};
+use crate::verbs::Ended;
 
 /// The time that the last message of a stream that was dropped goes without a look, at first and at
 /// most.
@@ -239,7 +236,8 @@ impl Drop for WriteHalf {
         }
         self.send_last();
         if let Last::Sent(sent) = mem::replace(&mut self.last, Last::Done) {
-            see_off(Arc::clone(&self.shared), sent, FIRST_LOOK, None);
+            let left = self.shared.session.pd().linger();
+            see_off(Arc::clone(&self.shared), sent, FIRST_LOOK, left);
         }
     }
 }
@@ -247,13 +245,14 @@ impl Drop for WriteHalf {
 /// Keeps the session until its last message was handed to the transport, on the worker's thread: when
 /// it is closed at once, a message is lost that the first one of the peer has to come before (RFC 5044
 /// §7.1.2). Delays after that are the engine's matter.
-fn see_off(shared: Arc<Shared>, sent: Pending<()>, wait: Duration, deadline: Option<Time>) {
+fn see_off(shared: Arc<Shared>, sent: Pending<()>, wait: Duration, left: Duration) {
     let Some(core) = shared.session.handle.alive().cloned() else { return };
-    let deadline = deadline.unwrap_or_else(|| now().plus(core.linger()));
-    if !sent.is_done() && now() < deadline {
+    if !sent.is_done()
+        && let Some(left) = left.checked_sub(wait)
+    {
         let again = (wait * 2).min(LAST_LOOK);
-        let look = move || see_off(shared, sent, again, Some(deadline));
-        core.pd.engine.worker.at(now().plus(wait), Box::new(look));
+        let look = move || see_off(shared, sent, again, left);
+        core.background.after(wait, Box::new(look));
     }
 }
 

@@ -8,17 +8,16 @@ use std::time::Duration;
 
 use iwarp_mem::RegisterError;
 use iwarp_os::ProcessOwned;
-use iwarp_types::{Access, PostError, Sge, Time};
+use iwarp_types::{Access, PostError, Sge};
 
 use super::Core;
-use crate::engine::ended::Ended;
-use crate::engine::now;
 use crate::session::cargo::Cargo;
 use crate::session::end::End;
 use crate::session::feed::Feed;
 use crate::session::list::{List, Right};
 use crate::session::post::Work;
 use crate::session::{Block, Config, Exposed, Failure, OperationError, Permit};
+use crate::verbs::Ended;
 use crate::verbs::ProtectionDomain;
 
 /// The time that the leavings of a dropped session go without a look, at first and at most.
@@ -41,7 +40,7 @@ impl Handle {
         config: &Config,
     ) -> Result<Self, OperationError> {
         let core = Arc::new(Core::new(pd, config)?);
-        let end = End::new(&core);
+        let end = End::new(&core, core.background.clone());
         Ok(Self { core: ProcessOwned::new(core), pd: pd.clone(), end, feed: OnceLock::new() })
     }
 
@@ -128,34 +127,34 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         let Some(core) = self.core.alive() else { return };
-        core.disconnect();
+        core.qp.disconnect();
         core.progress();
         // A task that sleeps on the channel finds that there is nothing left to do.
-        core.kick();
+        core.drive.wake();
         if !core.lock().is_idle() {
             // Sends that were accepted go out still: their memory waits for that. The engine bounds
             // how long a connection that ends may take; this is for when that fails.
-            let deadline = now().plus(core.linger() * 2);
-            look_after(Arc::clone(core), FIRST_LOOK, deadline);
+            look_after(Arc::clone(core), FIRST_LOOK, self.pd.linger() * 2);
         }
     }
 }
 
-/// Completes what a dropped session left behind, on the worker's thread.
-fn look_after(core: Arc<Core>, wait: Duration, deadline: Time) {
-    let worker = Arc::clone(&core.pd.engine.worker);
-    worker.at(
-        now().plus(wait),
+/// Completes what a dropped session left behind, on the worker's thread, for so long.
+fn look_after(core: Arc<Core>, wait: Duration, left: Duration) {
+    let background = core.background.clone();
+    background.after(
+        wait,
         Box::new(move || {
             core.progress();
             if core.lock().is_idle() {
                 return;
             }
-            if now() < deadline {
-                look_after(core, (wait * 2).min(LAST_LOOK), deadline);
-            } else {
-                core.abort();
-                core.progress();
+            match left.checked_sub(wait) {
+                Some(left) => look_after(core, (wait * 2).min(LAST_LOOK), left),
+                None => {
+                    core.qp.abort();
+                    core.progress();
+                }
             }
         }),
     );

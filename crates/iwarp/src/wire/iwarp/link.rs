@@ -41,7 +41,6 @@ mod close;
 mod fate;
 mod flags;
 mod pipes;
-#[cfg(feature = "tokio")]
 mod reactor;
 mod receive;
 mod send;
@@ -64,7 +63,6 @@ use self::close::Intent;
 use self::flags::{
     AWAITS_WRITING, CLOSED, END_HELD, Flags, HELD, READ_ENDED, READ_STALLED, WRITE_BLOCKED,
 };
-#[cfg(feature = "tokio")]
 use self::reactor::Reactor;
 use self::receive::{Received, Rx};
 use self::send::{TRANSMIT_BUDGET, Tx};
@@ -74,7 +72,6 @@ use self::watch::Watch;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::fate::Fate;
 use crate::engine::group::{Group, Member, MemberWaker, Memberships, ready_of};
-#[cfg(feature = "tokio")]
 use crate::engine::mover::ReactorStream;
 use crate::engine::mover::StreamMover;
 use crate::engine::policy::habits::Arrival;
@@ -98,7 +95,6 @@ pub(crate) struct Link {
     tx: Token<Tx>,
     flags: Flags,
     /// Before the stream, which it has the descriptor of.
-    #[cfg(feature = "tokio")]
     reactor: Reactor,
     stream: Box<dyn Port>,
     /// The stream is given bytes whose work requests have not completed yet.
@@ -136,7 +132,6 @@ impl Member for Link {
         interest
     }
 
-    #[cfg(feature = "tokio")]
     fn has_other_sleeper(&self) -> bool {
         self.reactor.is_in()
     }
@@ -230,10 +225,7 @@ impl StreamMover for Link {
     }
 
     fn gathers(&self) -> bool {
-        #[cfg(feature = "tokio")]
-        return self.reactor.gathers();
-        #[cfg(not(feature = "tokio"))]
-        false
+        self.reactor.gathers()
     }
 
     fn is_writing(&self) -> bool {
@@ -266,7 +258,6 @@ impl StreamMover for Link {
         self.stream.vitals().ok()?
     }
 
-    #[cfg(feature = "tokio")]
     fn in_reactor(self: Arc<Self>) -> Arc<dyn ReactorStream> {
         self
     }
@@ -290,7 +281,6 @@ impl Link {
             may_hold: stream.may_hold(),
             waker: MemberWaker::of(&*stream),
             flags: Flags::new(),
-            #[cfg(feature = "tokio")]
             reactor: Reactor::new(),
             stream,
             writing: AtomicBool::new(false),

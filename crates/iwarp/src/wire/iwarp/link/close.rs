@@ -123,7 +123,6 @@ impl Link {
             return;
         }
         self.memberships.leave(self);
-        #[cfg(feature = "tokio")]
         self.reactor.leave();
         self.tx.request(|tx| self.give_back(tx));
         if let Some(fate) = &self.fate {

@@ -9,37 +9,25 @@
 //! sleeps by way of the poll group.
 
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
-use std::task::{Context, Poll, ready};
-
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
+use std::os::fd::AsRawFd;
+use std::task::{Context, Poll};
 
 use super::Link;
 use super::flags::{AWAITS_WRITING, CLOSED, END_HELD, READ_ENDED, READ_STALLED, WRITE_BLOCKED};
-use crate::engine::mover::{ReactorStream, StreamMover};
+use crate::engine::mover::{Enter, ReactorPlace, ReactorStream, StreamMover};
 use crate::engine::sync::{AtomicBool, Mutex, Ordering};
 
 /// The stream's place in a reactor.
 #[derive(Debug)]
 pub(super) struct Reactor {
-    place: Mutex<Option<AsyncFd<Borrowed>>>,
+    /// Of the link's own descriptor: it is given up before the link closes that.
+    place: Mutex<Option<Box<dyn ReactorPlace>>>,
     /// There is a place.
     is_in: AtomicBool,
     /// The last read took all there was.
     drained: AtomicBool,
     /// A posted request goes out with the next turn of the task that drives, which is due.
     gathers: AtomicBool,
-}
-
-/// The link's own descriptor: the place is given up before the link closes it.
-#[derive(Debug)]
-struct Borrowed(RawFd);
-
-impl AsRawFd for Borrowed {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0
-    }
 }
 
 impl Reactor {
@@ -78,12 +66,7 @@ impl Reactor {
 }
 
 impl ReactorStream for Link {
-    #[allow(
-        deprecated,
-        reason = "its danger is an object that changes its descriptor; Borrowed does not, and \
-                  what replaces it is unsafe"
-    )]
-    fn enter_reactor(&self) -> io::Result<()> {
+    fn enter_reactor(&self, enter: Enter<'_>) -> io::Result<()> {
         self.reactor.leave();
         let Some(fd) = self.stream.descriptors().stream().filter(|_| !self.may_hold) else {
             return Ok(());
@@ -92,8 +75,7 @@ impl ReactorStream for Link {
         if self.is_closed() {
             return Ok(());
         }
-        let fd = Borrowed(fd.as_raw_fd());
-        *place = Some(AsyncFd::with_interest(fd, Interest::READABLE)?);
+        *place = Some(enter(fd.as_raw_fd())?);
         self.reactor.is_in.store(true, Ordering::SeqCst);
         Ok(())
     }
@@ -128,9 +110,8 @@ impl ReactorStream for Link {
             return Poll::Pending;
         }
         match &*self.reactor.place.lock() {
-            Some(place) => ready!(place.poll_read_ready(context))?.clear_ready(),
-            None => return Poll::Pending,
+            Some(place) => place.poll_input(context),
+            None => Poll::Pending,
         }
-        Poll::Ready(Ok(()))
     }
 }

@@ -229,9 +229,8 @@ impl Link {
     /// A read took all there was, or left something. A task that sleeps in a reactor is not told of
     /// what another thread has left.
     #[inline]
-    fn has_read(&self, _all: bool) {
-        #[cfg(feature = "tokio")]
-        self.reactor.has_read(_all);
+    fn has_read(&self, all: bool) {
+        self.reactor.has_read(all);
     }
 
     /// Keeps the end of the stream from the queue pair for a moment, if messages wait for receives,
