@@ -200,7 +200,7 @@ const SOURCES: [&str; 31] = [
     include_str!("../src/session/batch.rs"),
     include_str!("../src/session/block.rs"),
     include_str!("../src/session/credits.rs"),
-    include_str!("../src/session/end.rs"),
+    include_str!("../src/session/closed.rs"),
     include_str!("../src/session/operations.rs"),
     include_str!("../src/session/pending.rs"),
     include_str!("../src/session/permit.rs"),

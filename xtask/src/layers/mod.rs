@@ -72,7 +72,7 @@ const CRATES: [Crate; 4] = [
             &["session"],
         ],
         // Movers name their endpoint, which names only the traits by which it calls them.
-        linear: &["engine", "connect", "verbs", "drive", "cm", "session::stream", "session::typed"],
+        linear: &["engine", "connect", "verbs", "drive", "cm", "session"],
         apart: &["wire::iwarp", "wire::roce"],
         neutral: (
             &["port", "engine", "connect", "verbs", "drive", "cm", "session"],

@@ -78,7 +78,7 @@ impl Batch<'_> {
         if !permit.is_of(&self.session.handle) {
             return Err(permit);
         }
-        self.rights.add_permit(permit);
+        self.rights.add_place(permit.into_place());
         Ok(())
     }
 
@@ -99,7 +99,8 @@ impl Batch<'_> {
         if !credit.is_of(&self.session.handle) {
             return Err(credit);
         }
-        self.rights.add_credit(credit);
+        let (claim, place) = credit.into_parts();
+        self.rights.add_message(claim, place);
         Ok(())
     }
 

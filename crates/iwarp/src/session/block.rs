@@ -10,8 +10,8 @@ use iwarp_mem::{LentRegion, OwnedRegion, RegisterError};
 use iwarp_os::ProcessOwned;
 use iwarp_types::Sge;
 
-use crate::session::pool::Pool;
-use crate::session::table::Core;
+#[cfg(feature = "tokio")]
+use crate::session::OperationError;
 use crate::verbs::ProtectionDomain;
 
 /// Bytes of the largest message, and so of the largest block.
@@ -41,30 +41,47 @@ pub struct Block {
     /// Taken only when the block is dropped or lent.
     region: Option<OwnedRegion>,
     range: Range<usize>,
-    home: ProcessOwned<Home>,
+    source: ProcessOwned<Arc<dyn Source>>,
 }
 
-/// The place that a block goes back to.
-enum Home {
-    /// None: it is of this domain.
-    Nowhere(Arc<ProtectionDomain>),
-    Pool(Arc<Pool>),
+/// The stock that blocks come from and go back to.
+pub(super) trait Source: Send + Sync {
+    fn pd(&self) -> &ProtectionDomain;
+    /// Takes a block's memory back.
+    fn put(self: Arc<Self>, region: OwnedRegion);
+    /// The program waits no longer for an operation that has a block of it.
+    fn note_left(&self, by: Weak<dyn Borrower>);
+    /// No task looks after an operation that has a block from now on: the waiters for blocks have
+    /// to.
+    fn look_again(&self);
 }
 
-impl Home {
+/// The table of operations that have blocks, for those who wait for the blocks.
+pub(super) trait Borrower: Send + Sync {
+    /// Completes the operations that are done.
+    fn progress(&self);
+    /// True while operations are under way whose result was dropped.
+    fn has_left_behind(&self) -> bool;
+    /// Sees to it that a task looks after them.
+    #[cfg(feature = "tokio")]
+    fn ensure_driven(self: Arc<Self>) -> Result<(), OperationError>;
+}
+
+/// The source of a block that comes from no stock.
+struct Alone(ProtectionDomain);
+
+impl Source for Alone {
     fn pd(&self) -> &ProtectionDomain {
-        match self {
-            Self::Nowhere(pd) => pd,
-            Self::Pool(pool) => pool.pd(),
-        }
+        &self.0
     }
 
-    /// Puts a region where it belongs.
-    fn take_back(&self, region: OwnedRegion) {
-        if let Self::Pool(pool) = self {
-            pool.put(region);
-        }
+    fn put(self: Arc<Self>, region: OwnedRegion) {
+        drop(region);
     }
+
+    fn note_left(&self, _: Weak<dyn Borrower>) {}
+
+    fn look_again(&self) {}
 }
 
 impl Block {
@@ -75,8 +92,7 @@ impl Block {
     /// `InvalidRange` beyond 2^31 bytes; `Exhausted` and `NoEntropy` when no STag can be had.
     pub fn new(pd: &ProtectionDomain, len: usize) -> Result<Self, RegisterError> {
         let region = allocate(pd, len)?;
-        let home = ProcessOwned::new(Home::Nowhere(Arc::new(pd.clone())));
-        Ok(Self { region: Some(region), range: 0..len, home })
+        Ok(Self::of(Arc::new(Alone(pd.clone())), region))
     }
 
     /// Bytes it can have.
@@ -122,29 +138,28 @@ impl Block {
         self.copy_from_slice(octets);
     }
 
-    /// One of a pool.
-    pub(super) fn of(pool: &Arc<Pool>, region: OwnedRegion) -> Self {
+    /// One of a source.
+    pub(super) fn of(source: Arc<dyn Source>, region: OwnedRegion) -> Self {
         let range = 0..region.len();
-        let home = Home::Pool(Arc::clone(pool));
-        Self { region: Some(region), range, home: ProcessOwned::new(home) }
+        Self { region: Some(region), range, source: ProcessOwned::new(source) }
     }
 
     /// True if operations of that domain can use it.
     pub(super) fn is_of(&self, pd: &ProtectionDomain) -> bool {
-        self.home.alive().is_some_and(|home| home.pd() == pd)
+        self.source.alive().is_some_and(|source| source.pd() == pd)
     }
 
     /// Hands the bytes to an operation. A forked child cannot lend what it has inherited.
     pub(super) fn lend(mut self) -> Result<Lent, (Self, RegisterError)> {
-        let Some(home) = self.home.take_alive() else {
+        let Some(source) = self.source.take_alive() else {
             return Err((self, RegisterError::UnknownStag));
         };
         let Some(region) = self.region.take() else { unreachable!("a block has its region") };
         match region.lend() {
-            Ok(region) => Ok(Lent { held: Some((region, home)), range: self.range() }),
+            Ok(region) => Ok(Lent { held: Some((region, source)), range: self.range() }),
             Err((region, error)) => {
                 self.region = Some(region);
-                self.home = ProcessOwned::new(home);
+                self.source = ProcessOwned::new(source);
                 Err((self, error))
             }
         }
@@ -198,8 +213,8 @@ impl Drop for Block {
     fn drop(&mut self) {
         // One that was lent has neither.
         let Some(region) = self.region.take() else { return };
-        match self.home.alive() {
-            Some(home) => home.take_back(region),
+        match self.source.take_alive() {
+            Some(source) => source.put(region),
             // Its STag is the parent's.
             None => std::mem::forget(region),
         }
@@ -209,7 +224,7 @@ impl Drop for Block {
 /// A block in the hands of an operation.
 pub(super) struct Lent {
     /// Taken only when it goes back.
-    held: Option<(LentRegion, Home)>,
+    held: Option<(LentRegion, Arc<dyn Source>)>,
     range: Range<usize>,
 }
 
@@ -224,31 +239,29 @@ impl Lent {
 
     /// Ends all use of the bytes: afterwards they are the program's again.
     pub(super) fn take_back(mut self) -> Block {
-        let Some((region, home)) = self.held.take() else { unreachable!("it goes back once") };
+        let Some((region, source)) = self.held.take() else { unreachable!("it goes back once") };
         let (region, range) = (region.take_back(), self.range.clone());
-        Block { region: Some(region), range, home: ProcessOwned::new(home) }
+        Block { region: Some(region), range, source: ProcessOwned::new(source) }
     }
 
-    /// The program waits for the operation no longer; a thread that asks the pool for a block may
-    /// look after its completion. The pool that has to [look again](Pool::look_again) then.
-    pub(super) fn leave_to_pool(&self, core: Weak<Core>) -> Option<Arc<Pool>> {
-        let pool = self.pool()?;
-        pool.note_left(core);
-        Some(pool)
+    /// The program waits for the operation of `borrower` no longer; a thread that asks the source
+    /// for a block may look after its completion. The source that has to [look
+    /// again](Source::look_again) then.
+    pub(super) fn leave_to_source(&self, borrower: Weak<dyn Borrower>) -> Option<Arc<dyn Source>> {
+        let source = self.source()?;
+        source.note_left(borrower);
+        Some(source)
     }
 
-    pub(super) fn pool(&self) -> Option<Arc<Pool>> {
-        match &self.held {
-            Some((_, Home::Pool(pool))) => Some(Arc::clone(pool)),
-            _ => None,
-        }
+    pub(super) fn source(&self) -> Option<Arc<dyn Source>> {
+        self.held.as_ref().map(|(_, source)| Arc::clone(source))
     }
 }
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        if let Some((region, home)) = self.held.take() {
-            home.take_back(region.take_back());
+        if let Some((region, source)) = self.held.take() {
+            source.put(region.take_back());
         }
     }
 }

@@ -5,79 +5,7 @@
 use std::iter::Chain;
 use std::{option, slice, vec};
 
-use iwarp_types::WorkCompletion;
-
-use crate::session::block::Lent;
-use crate::session::{Block, Failure, OperationError, Outcome};
-use crate::verbs::ProtectionDomain;
-
-/// The memory that Sends, Writes and Reads carry: one [`Block`], or several (`[Block; N]`,
-/// `Vec<Block>`), whose bytes are one message or one range of the peer's memory, in their order.
-/// They come back in the same shape.
-///
-/// A session takes as many at a time as [`Config::max_blocks`](crate::session::Config::max_blocks).
-pub trait Blocks: sealed::Blocks + Outcome {}
-
-impl<B: sealed::Blocks + Outcome> Blocks for B {}
-
-/// The memory that receives fill, as [`Blocks`] are what Sends carry: one [`Block`], or several
-/// (`[Block; N]`, `Vec<Block>`), one after the other, each from its first byte to its capacity.
-/// When a message has come they have as many of its bytes each: a message that ends before a block
-/// leaves that one empty.
-pub trait Room: Blocks + sealed::Room {}
-
-impl<B: Blocks + sealed::Room> Room for B {}
-
-pub(super) mod sealed {
-    use super::{Block, Cargo};
-
-    pub trait Blocks {
-        fn into_cargo(self) -> Cargo<Block>;
-    }
-
-    /// Any number of bytes may be left in them.
-    pub trait Room {}
-}
-
-impl sealed::Room for Block {}
-impl sealed::Room for Vec<Block> {}
-impl<const N: usize> sealed::Room for [Block; N] {}
-
-impl sealed::Blocks for Block {
-    fn into_cargo(self) -> Cargo<Block> {
-        Cargo::One(self)
-    }
-}
-
-impl sealed::Blocks for Vec<Block> {
-    fn into_cargo(self) -> Cargo<Block> {
-        Cargo::Several(self)
-    }
-}
-
-impl<const N: usize> sealed::Blocks for [Block; N] {
-    fn into_cargo(self) -> Cargo<Block> {
-        Cargo::Several(Vec::from(self))
-    }
-}
-
-impl super::pending::sealed::Outcome for Block {
-    fn new(_: &WorkCompletion, cargo: Cargo<Block>) -> Option<Self> {
-        cargo.one()
-    }
-}
-
-impl super::pending::sealed::Outcome for Vec<Block> {
-    fn new(_: &WorkCompletion, cargo: Cargo<Block>) -> Option<Self> {
-        cargo.several()
-    }
-}
-
-impl<const N: usize> super::pending::sealed::Outcome for [Block; N] {
-    fn new(_: &WorkCompletion, cargo: Cargo<Block>) -> Option<Self> {
-        cargo.several()?.try_into().ok()
-    }
-}
+use crate::session::Block;
 
 /// The blocks of an operation, or what became of them. One takes no storage of its own.
 #[derive(Debug)]
@@ -167,41 +95,5 @@ impl Cargo<Block> {
             block.set_len(part);
             left -= part;
         }
-    }
-
-    /// Hands all of them to an operation of that domain, or none.
-    pub(super) fn lend(self, pd: &ProtectionDomain) -> Result<Cargo<Lent>, Failure> {
-        if !self.as_slice().iter().all(|block| block.is_of(pd)) {
-            return Err(Failure::with(OperationError::OtherDomain, self));
-        }
-        match self {
-            Self::None => Ok(Cargo::None),
-            Self::One(block) => match block.lend() {
-                Ok(lent) => Ok(Cargo::One(lent)),
-                Err((block, error)) => Err(Failure::new(error, Some(block))),
-            },
-            Self::Several(blocks) => {
-                let mut lent = Vec::with_capacity(blocks.len());
-                let mut blocks = blocks.into_iter();
-                while let Some(block) = blocks.next() {
-                    match block.lend() {
-                        Ok(block) => lent.push(block),
-                        Err((block, error)) => {
-                            let before = lent.into_iter().map(Lent::take_back);
-                            let all = before.chain([block]).chain(blocks).collect();
-                            return Err(Failure::with(error, Self::Several(all)));
-                        }
-                    }
-                }
-                Ok(Cargo::Several(lent))
-            }
-        }
-    }
-}
-
-impl Cargo<Lent> {
-    /// Ends all use of the bytes: afterwards they are the program's again.
-    pub(super) fn take_back(self) -> Cargo<Block> {
-        self.map(Lent::take_back)
     }
 }

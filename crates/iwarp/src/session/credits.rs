@@ -1,149 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Sending no more than the peer has receives for.
-//!
-//! Each end tells the other how many messages it may have sent in all since the connection was made:
-//! the receives that it has posted so far. The number goes as immediate data of an empty Send, which
-//! needs a receive itself; [`SPARE`] are kept for that. An end speaks up when its number has grown by
-//! half the window, or when the peer has used up all that it knows of. By the first rule the peer
-//! may have two such Sends to look at, never three: a third number would be more than a window ahead
-//! of what the peer has seen. By the second there is one, as the peer has seen all before it.
+//! Sending no more than the peer has receives for: [`balance`](super::balance) has how the ends know.
 
 use std::fmt;
 use std::marker::PhantomData;
 #[cfg(feature = "tokio")]
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::Waker;
 #[cfg(feature = "tokio")]
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-#[cfg(feature = "tokio")]
-use crate::session::driver::ensure_driven;
-use crate::session::line::Line;
+use crate::session::balance::{Balance, Claim};
 use crate::session::permit;
 use crate::session::post::Post;
-use crate::session::table::{Core, Handle};
+use crate::session::table::{Core, Handle, Place};
 use crate::session::{
     Blocks, OperationError, Pending, Permit, Receiver, RemoteGrant, Reserving, SendFlags,
 };
-
-/// Receives beyond the window, for what the ends tell each other.
-pub(super) const SPARE: usize = 2;
-
-/// The number of messages that this end may send.
-#[derive(Debug, Default)]
-pub(super) struct Balance(Mutex<Sheet>);
-
-#[derive(Debug, Default)]
-struct Sheet {
-    /// Messages that the peer has receives for, in all since the beginning.
-    granted: u64,
-    /// Messages that were sent, or are about to be.
-    used: u64,
-    /// The line of waiters to send some: empty while there are receives for those of the first.
-    line: Line<Waker, usize>,
-    /// There will be no more.
-    closed: bool,
-}
-
-impl Sheet {
-    fn has(&self, count: usize) -> bool {
-        !self.closed && self.used + count as u64 <= self.granted
-    }
-
-    /// Takes so many, if they are there and no other waits for them.
-    fn take(&mut self, count: usize) -> bool {
-        let taken = !self.line.has_waiting() && self.has(count);
-        self.used += if taken { count as u64 } else { 0 };
-        taken
-    }
-
-    /// Serves the waiters that it can; true if a thread is among them.
-    fn serve(&mut self, woken: &mut Vec<Waker>) -> bool {
-        let mut threads = false;
-        while let Some(need) = self.line.need()
-            && self.has(need)
-            && let Ok((_, waker)) = self.line.serve(need)
-        {
-            self.used += need as u64;
-            threads |= waker.is_none();
-            woken.extend(waker);
-        }
-        threads
-    }
-}
-
-impl Balance {
-    fn lock(&self) -> MutexGuard<'_, Sheet> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The peer has said how many messages it takes in all, in 32 bits of the number.
-    pub(super) fn grant(&self, total: u32, core: &Core) {
-        self.change(core, |sheet| {
-            // A number that it has said before is behind, and never by half the numbers there are.
-            #[allow(clippy::cast_possible_truncation, reason = "compared as numbers of 32 bits")]
-            let more = total.wrapping_sub(sheet.granted as u32);
-            if more <= u32::MAX / 2 {
-                sheet.granted += u64::from(more);
-            }
-        });
-    }
-
-    /// Ends it: no waiter gets any more.
-    pub(super) fn close(&self, core: &Core) {
-        let mut sheet = self.lock();
-        let was_closed = std::mem::replace(&mut sheet.closed, true);
-        let woken: Vec<_> = sheet.line.waiting().cloned().collect();
-        drop(sheet);
-        if !was_closed {
-            core.nudge();
-            woken.into_iter().for_each(Waker::wake);
-        }
-    }
-
-    /// Has the tasks that wait look again.
-    #[cfg(feature = "tokio")]
-    pub(super) fn look_again(&self) {
-        let woken: Vec<_> = self.lock().line.waiting().cloned().collect();
-        woken.into_iter().for_each(Waker::wake);
-    }
-
-    fn change(&self, core: &Core, change: impl FnOnce(&mut Sheet)) {
-        let mut woken = Vec::new();
-        let mut sheet = self.lock();
-        change(&mut sheet);
-        let threads = sheet.serve(&mut woken);
-        drop(sheet);
-        if threads {
-            core.nudge();
-        }
-        woken.into_iter().for_each(Waker::wake);
-    }
-
-    fn try_take(&self, count: usize) -> bool {
-        self.lock().take(count)
-    }
-
-    fn give_back(&self, core: &Core, count: usize) {
-        self.change(core, |sheet| sheet.used -= count as u64);
-    }
-
-    fn leave_line(&self, ticket: u64, core: &Core) {
-        self.change(core, |sheet| {
-            if let Some(count) = sheet.line.leave(ticket) {
-                sheet.used -= count as u64;
-            }
-        });
-    }
-
-    fn is_decided(&self, ticket: u64) -> bool {
-        let sheet = self.lock();
-        sheet.closed || sheet.line.is_served(ticket)
-    }
-}
 
 /// Sends messages as the peer has receives for them: one more than that waits here, where
 /// [`Session::send`](crate::session::Session::send) would end the connection.
@@ -215,8 +90,7 @@ impl Credits {
     pub fn available(&self) -> u64 {
         let Some(core) = self.handle.alive() else { return 0 };
         core.progress();
-        let sheet = self.balance.lock();
-        if sheet.closed { 0 } else { sheet.granted - sheet.used }
+        self.balance.available()
     }
 
     #[cfg(feature = "tokio")]
@@ -240,7 +114,7 @@ impl Credits {
     }
 
     fn claim(&self, count: usize) -> Claim {
-        Claim { credits: self.clone(), count }
+        Claim::new(&self.handle, &self.balance, count)
     }
 
     fn over(&self) -> OperationError {
@@ -254,37 +128,6 @@ impl Credits {
 impl fmt::Debug for Credits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credits").field("balance", &self.balance).finish_non_exhaustive()
-    }
-}
-
-/// A number of the peer's receives. When it is dropped, receives that got no message go to the next
-/// that waits.
-pub struct Claim {
-    credits: Credits,
-    count: usize,
-}
-
-impl Claim {
-    /// The messages are on their way.
-    pub(super) const fn spend(&mut self) {
-        self.count = 0;
-    }
-
-    /// One for each receive.
-    fn split(mut self) -> impl Iterator<Item = Self> {
-        let count = std::mem::take(&mut self.count);
-        let credits = self.credits.clone();
-        (0..count).map(move |_| credits.claim(1))
-    }
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        if self.count > 0
-            && let Some(core) = self.credits.handle.alive()
-        {
-            self.credits.balance.give_back(core, self.count);
-        }
     }
 }
 
@@ -329,13 +172,13 @@ impl Credit {
     }
 
     /// The receive of the peer, and the place.
-    pub(super) fn into_parts(self) -> (Claim, Permit) {
-        (self.claim, self.permit)
+    pub(super) fn into_parts(self) -> (Claim, Place) {
+        (self.claim, self.permit.into_place())
     }
 
     fn post<T>(self, what: impl FnOnce(Post<'_>) -> Pending<T>) -> Pending<T> {
         let Self { mut claim, permit } = self;
-        let pending = what(Post::with(&claim.credits.handle, Some(permit)));
+        let pending = what(Post::with(claim.handle(), Some(permit.into_place())));
         // A message that was refused needs no receive.
         if pending.id().is_some() {
             claim.spend();
@@ -471,29 +314,11 @@ impl<C: sealed::Credits> Crediting<C> {
         {
             return Ok(Some(claim));
         }
-        let mut sheet = self.credits.balance.lock();
-        if let Some(ticket) = self.ticket
-            && sheet.line.collect(ticket).is_some()
-        {
-            self.ticket = None;
-            drop(sheet);
-            return Ok(Some(self.credits.claim(count)));
+        match self.credits.balance.take_or_join(count, &mut self.ticket, waker) {
+            Some(true) => Ok(Some(self.credits.claim(count))),
+            Some(false) => Ok(None),
+            None => Err(self.credits.over()),
         }
-        if sheet.closed {
-            drop(sheet);
-            return Err(self.credits.over());
-        }
-        match (self.ticket, waker) {
-            (None, _) if sheet.take(count) => {
-                drop(sheet);
-                return Ok(Some(self.credits.claim(count)));
-            }
-            (None, _) => self.ticket = Some(sheet.line.join(count, waker.cloned())),
-            #[cfg(feature = "tokio")]
-            (Some(ticket), Some(waker)) => sheet.line.tell(ticket, waker.clone()),
-            (Some(_), _) => {}
-        }
-        Ok(None)
     }
 }
 
@@ -525,7 +350,7 @@ impl<C: sealed::Credits> Future for Crediting<C> {
         if this.claim.is_none() {
             this.claim = this.advance(core, Some(context.waker()))?;
             if this.claim.is_none() {
-                ensure_driven(core)?;
+                core.ensure_driven()?;
                 // Completions that came before there was a driver.
                 core.progress();
                 this.claim = this.advance(core, Some(context.waker()))?;

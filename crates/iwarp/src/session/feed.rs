@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use iwarp_os::bell::Bell;
 use iwarp_types::{WcOp, WcStatus, WorkCompletion};
 
+use crate::session::balance::{Balance, SPARE};
 use crate::session::cargo::Cargo;
-use crate::session::credits::{Balance, SPARE};
-use crate::session::table::Core;
+use crate::session::pool::Supplied;
+use crate::session::table::{Core, WhenConnected};
 use crate::session::{Block, BlockPool, OperationError};
 
 /// Keeps a number of receives of a session posted, with blocks of one pool or of several. While the
@@ -234,13 +235,6 @@ impl Feed {
         }
     }
 
-    /// Takes the blocks that it has waited for.
-    pub(super) fn supply(self: &Arc<Self>, blocks: Cargo<Block>) {
-        if self.gather(blocks) {
-            self.fill();
-        }
-    }
-
     /// Takes what is lacking of one receive beside these blocks, step by step, and posts it. False when
     /// it has to wait in the line.
     fn gather(self: &Arc<Self>, mut more: Cargo<Block>) -> bool {
@@ -272,7 +266,8 @@ impl Feed {
 
     /// Takes the blocks of a step, or waits in the line for them.
     fn take(self: &Arc<Self>, step: &Step) -> Option<Cargo<Block>> {
-        let ticket = match step.pool.take_for(self, step.places.len()) {
+        let waiter = Arc::downgrade(self) as Weak<dyn Supplied>;
+        let ticket = match step.pool.take_for(waiter, step.places.len()) {
             Ok(blocks) => return Some(blocks),
             Err(ticket) => ticket?,
         };
@@ -394,11 +389,6 @@ impl Feed {
         }
         state.account.settling = false;
         self.tell(state);
-    }
-
-    /// Has its receiver look again.
-    pub(super) fn nudge(&self) {
-        self.tell(self.lock());
     }
 
     fn tell(&self, state: MutexGuard<'_, State>) {
@@ -531,5 +521,23 @@ impl Wake for Feed {
             // One that waits for credits has to.
             balance.look_again();
         }
+    }
+}
+
+impl Supplied for Feed {
+    fn supply(self: Arc<Self>, blocks: Cargo<Block>) {
+        if self.gather(blocks) {
+            self.fill();
+        }
+    }
+
+    fn look_again(&self) {
+        self.tell(self.lock());
+    }
+}
+
+impl WhenConnected for Feed {
+    fn connected(self: Arc<Self>) {
+        self.settle();
     }
 }

@@ -10,11 +10,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use iwarp_types::{Limits, Payload, PostError, SendOp, SendRequest, Sge};
 
+use crate::session::balance::Claim;
 use crate::session::cargo::Cargo;
-use crate::session::credits::Claim;
-use crate::session::post::Work;
-use crate::session::table::Core;
-use crate::session::{Credit, Failure, OperationError, Permit};
+use crate::session::table::{Core, Handle, Place};
+use crate::session::work::Work;
+use crate::session::{Failure, OperationError};
 use crate::verbs::Capabilities;
 
 /// Shared by a batch and the operations collected in it: one that is waited for posts the list.
@@ -31,8 +31,8 @@ struct Collected {
 /// The rights that the program has put aside for the operations of a list.
 #[derive(Default)]
 pub(super) struct Rights {
-    permits: Vec<Permit>,
-    credits: Vec<Credit>,
+    places: Vec<Place>,
+    messages: Vec<(Claim, Place)>,
     /// Messages need credits, as there were some.
     credited: bool,
 }
@@ -43,34 +43,35 @@ pub(super) struct Rights {
 pub(super) enum Right {
     #[default]
     None,
-    Place(Permit),
-    Message(Claim, Permit),
+    Place(Place),
+    Message(Claim, Place),
     /// A message for which there is no credit.
     Missing,
 }
 
 impl Rights {
-    pub(super) fn add_permit(&mut self, permit: Permit) {
-        self.permits.push(permit);
+    pub(super) fn add_place(&mut self, place: Place) {
+        self.places.push(place);
     }
 
-    pub(super) fn add_credit(&mut self, credit: Credit) {
-        self.credits.push(credit);
+    /// For a message: the peer's receive, and the place.
+    pub(super) fn add_message(&mut self, claim: Claim, place: Place) {
+        self.messages.push((claim, place));
         self.credited = true;
     }
 
     /// Permits and credits that are left.
     pub(super) const fn left(&self) -> [usize; 2] {
-        [self.permits.len(), self.credits.len()]
+        [self.places.len(), self.messages.len()]
     }
 
     /// That of an operation.
     pub(super) fn next(&mut self, work: &Work<'_>) -> Right {
         if self.credited && work.is_message() {
-            let parts = self.credits.pop().map(Credit::into_parts);
-            return parts.map_or(Right::Missing, |(claim, permit)| Right::Message(claim, permit));
+            let message = self.messages.pop();
+            return message.map_or(Right::Missing, |(claim, place)| Right::Message(claim, place));
         }
-        self.permits.pop().map_or(Right::None, Right::Place)
+        self.places.pop().map_or(Right::None, Right::Place)
     }
 }
 
@@ -102,10 +103,10 @@ impl Request {
     /// Checks an operation as posting does, and gives it its slot.
     fn admit(core: &Core, work: Work<'_>, right: Right) -> Result<Self, Failure> {
         let Work { op, fence, cargo, other } = work;
-        let (claim, permit) = match right {
+        let (claim, place) = match right {
             Right::None => (None, None),
-            Right::Place(permit) => (None, Some(permit)),
-            Right::Message(claim, permit) => (Some(claim), Some(permit)),
+            Right::Place(place) => (None, Some(place)),
+            Right::Message(claim, place) => (Some(claim), Some(place)),
             Right::Missing => return Err(Failure::with(OperationError::QueueFull, cargo)),
         };
         let lent = cargo.lend(&core.pd)?;
@@ -119,7 +120,7 @@ impl Request {
         if let Err(error) = request.check(&Limits { max_send_sge, max_inline }) {
             return Err(Failure::with(error, lent.take_back()));
         }
-        let id = core.take_send_slot(None, lent, permit)?;
+        let id = core.take_send_slot(None, lent, place)?;
         Ok(Self { id, op, fence, bytes, claim })
     }
 
@@ -147,10 +148,13 @@ impl List {
     /// Collects one more. When it is refused, none is posted.
     pub(super) fn collect(
         &self,
-        core: &Core,
+        handle: &Handle,
         work: Result<Work<'_>, Failure>,
         right: Right,
     ) -> Result<u64, Failure> {
+        let Some(core) = handle.alive() else {
+            return work.and_then(|work| Err(Failure::with(PostError::WrongState, work.cargo)));
+        };
         // Not while it is locked: others may be woken for what this completes, or gives back.
         let admitted = work.and_then(|work| match self.is_closed() {
             true => Err(Failure::with(OperationError::NotPosted, work.cargo)),

@@ -145,20 +145,21 @@
 //! For borrowed memory see [`Scope`]; for values in place of bytes the module `typed`, with the
 //! feature `zerocopy`.
 
+mod balance;
 mod batch;
 mod block;
+mod blocks;
 mod cargo;
+mod closed;
 mod config;
 mod credits;
-#[cfg(feature = "tokio")]
-mod driver;
-mod end;
 mod error;
 mod exposed;
 mod failure;
 mod feed;
 #[cfg(feature = "serde")]
 mod grant_serde;
+mod lending;
 mod line;
 mod list;
 mod listener;
@@ -168,6 +169,7 @@ mod metrics;
 #[cfg(not(feature = "metrics"))]
 mod no_meters;
 mod operations;
+mod outcome;
 mod pending;
 mod permit;
 mod pool;
@@ -175,6 +177,7 @@ mod post;
 mod readable;
 #[cfg(feature = "tokio")]
 mod readiness;
+mod received;
 mod receiver;
 mod receivers;
 mod scope;
@@ -187,16 +190,17 @@ mod table;
 mod task;
 #[cfg(feature = "zerocopy")]
 pub mod typed;
+mod work;
 
 #[cfg(not(feature = "metrics"))]
 use no_meters as meters;
 
 pub use batch::Batch;
 pub use block::Block;
-pub use cargo::{Blocks, Room};
+pub use blocks::{Blocks, Room};
+pub use closed::Closed;
 pub use config::Config;
 pub use credits::{Credit, Crediting, Credits};
-pub use end::Closed;
 pub use error::OperationError;
 pub use exposed::{Exposed, GRANT_LEN, Grant, RemoteGrant};
 pub use failure::Failure;
@@ -204,11 +208,13 @@ pub use listener::{Accepting, ListenConfig, Listener, Request};
 #[cfg(feature = "metrics")]
 pub use meters::describe_metrics;
 pub use metrics::{Metrics, Operations, StreamMetrics};
-pub use operations::{Closing, SendFlags, Session};
-pub use pending::{Outcome, Pending, Received};
+pub use operations::{Closing, Session};
+pub use outcome::Outcome;
+pub use pending::Pending;
 pub use permit::{Permit, Reserving};
 pub use pool::{BlockPool, Taking};
 pub use post::Posts;
+pub use received::Received;
 pub use receiver::{Pools, Receiver, Receiving};
 pub use scope::Scope;
 #[cfg(feature = "tokio")]
@@ -219,3 +225,4 @@ pub use stream::ByteStream;
 pub use task::ClosingFuture;
 #[cfg(feature = "zerocopy")]
 pub use typed::{ExposedSlice, RemoteSlice, TypedBlock};
+pub use work::SendFlags;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use iwarp_mem::RegisterError;
-use iwarp_types::{Access, AtomicOp, Stag};
+use iwarp_types::{Access, AtomicOp};
 
 use crate::cm::{EventChannel, Id};
 use crate::drive::Observer;
@@ -16,9 +16,8 @@ use crate::session::metrics::StreamMetrics;
 use crate::session::post::{self, Post};
 use crate::session::table::{Core, Handle};
 use crate::session::{
-    Blocks, Exposed, Metrics, OperationError, Pending, Received, RemoteGrant, Room, Scope,
+    Blocks, Exposed, Metrics, OperationError, Pending, Received, RemoteGrant, Room, SendFlags,
 };
-use crate::setters::setters;
 use crate::verbs::Ended;
 use crate::verbs::ProtectionDomain;
 
@@ -33,32 +32,6 @@ pub struct Session {
     _channel: EventChannel,
     id: Id,
     private_data: Vec<u8>,
-}
-
-/// The effects of a Send beside carrying its message.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[non_exhaustive]
-pub struct SendFlags {
-    /// Asks for the peer's attention (Solicited Event).
-    pub solicited: bool,
-    /// Gives up what the peer granted for this connection
-    /// ([`Session::expose`] at its side): from then on it cannot be used (Send with Invalidate).
-    pub invalidate: Option<Stag>,
-    /// Waits until all earlier Reads and atomic operations are done.
-    pub fence: bool,
-}
-
-impl SendFlags {
-    /// An ordinary Send.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    setters! {
-        solicited: bool,
-        into invalidate: Option<Stag>,
-        fence: bool,
-    }
 }
 
 impl Session {
@@ -202,13 +175,6 @@ impl Session {
     /// [`RegisterError`] when no STag can be had.
     pub fn expose(&self, len: usize, access: Access) -> Result<Exposed, RegisterError> {
         self.handle.expose(len, access)
-    }
-
-    /// Lends borrowed memory to operations, and returns when all of those are done: a receive
-    /// that no message comes for holds it up, unless either end closes the connection. When `f`
-    /// panics, the connection is reset first.
-    pub fn scope<'env, R>(&self, f: impl for<'scope> FnOnce(&Scope<'scope, 'env>) -> R) -> R {
-        Scope::run(self, f)
     }
 
     /// True if the connection is up.

@@ -8,75 +8,14 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use iwarp_types::{Stag, WcStatus, WorkCompletion};
+use iwarp_types::{WcStatus, WorkCompletion};
 
 use crate::session::cargo::Cargo;
 use crate::session::list::List;
 #[cfg(feature = "tokio")]
 use crate::session::table::Core;
-use crate::session::table::Handle;
-use crate::session::{Block, Failure, OperationError, Room};
-
-/// A message that was received, into one [`Block`] or into several (`Received<[Block; N]>`,
-/// `Received<Vec<Block>>`).
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct Received<B = Block> {
-    /// Its bytes: the block has the message's length. Several have it together: each is the part of
-    /// the message that came there.
-    pub block: B,
-    /// The data of Immediate Data, which brings no bytes.
-    pub immediate: Option<[u8; 8]>,
-    /// The grant that the peer has given up with it (Send with Invalidate).
-    pub invalidated: Option<Stag>,
-    /// True if the peer asked for attention (Solicited Event).
-    pub solicited: bool,
-}
-
-/// The results of operations: their [`Blocks`](crate::session::Blocks), a [`Received`] message, the
-/// old value of an atomic operation (`u64`), a length (`usize`), or nothing.
-pub trait Outcome: sealed::Outcome {}
-
-impl<T: sealed::Outcome> Outcome for T {}
-
-pub(super) mod sealed {
-    use super::{Block, Cargo, WorkCompletion};
-
-    pub trait Outcome: Sized {
-        /// `None` where the completion cannot be of such an operation.
-        fn new(completion: &WorkCompletion, cargo: Cargo<Block>) -> Option<Self>;
-    }
-}
-
-impl<B: Room> sealed::Outcome for Received<B> {
-    fn new(completion: &WorkCompletion, mut cargo: Cargo<Block>) -> Option<Self> {
-        let len = if completion.immediate.is_some() { 0 } else { completion.byte_len as usize };
-        cargo.fill(len);
-        let block = B::new(completion, cargo)?;
-        let WorkCompletion { immediate, invalidated, solicited, .. } = *completion;
-        Some(Self { block, immediate, invalidated, solicited })
-    }
-}
-
-/// The old value of an atomic operation.
-impl sealed::Outcome for u64 {
-    fn new(_: &WorkCompletion, cargo: Cargo<Block>) -> Option<Self> {
-        Some(Self::from_ne_bytes(cargo.one()?.get(..8)?.try_into().ok()?))
-    }
-}
-
-impl sealed::Outcome for () {
-    fn new(_: &WorkCompletion, _: Cargo<Block>) -> Option<Self> {
-        Some(())
-    }
-}
-
-/// The length of a message that was received into borrowed memory.
-impl sealed::Outcome for usize {
-    fn new(completion: &WorkCompletion, _: Cargo<Block>) -> Option<Self> {
-        Some(if completion.immediate.is_some() { 0 } else { completion.byte_len as Self })
-    }
-}
+use crate::session::table::{Finished, Handle};
+use crate::session::{Block, Failure, OperationError, Outcome};
 
 /// An operation under way, posted already unless it is part of a [`Batch`](crate::session::Batch):
 /// waiting adds nothing but knowledge.
@@ -155,14 +94,11 @@ impl<T: Outcome> Pending<T> {
         match std::mem::replace(&mut self.state, State::Over) {
             State::UnderWay(handle, id, list) => {
                 let ended = handle.alive().and_then(|core| core.take_or_wake(id, by));
-                let Some((end, cargo)) = ended else {
+                let Some(ended) = ended else {
                     self.state = State::UnderWay(handle, id, list);
                     return None;
                 };
-                Some(match end {
-                    Ok(completion) => outcome(&completion, cargo),
-                    Err(error) => Err(Failure::with(error, cargo)),
-                })
+                Some(outcome_of(ended))
             }
             State::Refused(failure) => Some(Err(*failure)),
             State::Over => panic!("the outcome of an operation is taken once"),
@@ -214,6 +150,13 @@ impl<T: Outcome> Pending<T> {
             }
             State::Refused(_) | State::Over => true,
         }
+    }
+}
+
+fn outcome_of<T: Outcome>((end, cargo): Finished) -> Result<T, Failure> {
+    match end {
+        Ok(completion) => outcome(&completion, cargo),
+        Err(error) => Err(Failure::with(error, cargo)),
     }
 }
 

@@ -15,7 +15,7 @@ use iwarp_types::AtomicOp;
 
 use crate::session::post::sealed::Posts as _;
 use crate::session::post::{self, Post, operations};
-use crate::session::table::{Core, Handle};
+use crate::session::table::{Core, Handle, Place};
 use crate::session::{Blocks, OperationError, Pending, RemoteGrant, SendFlags, Session};
 
 /// The right to post one operation of any kind but a receive: it is never refused for
@@ -25,25 +25,20 @@ use crate::session::{Blocks, OperationError, Pending, RemoteGrant, SendFlags, Se
 /// ([`ConnectParams::ord`](crate::cm::ConnectParams)) wait in the queue, and keep later operations
 /// waiting that are fenced; they need no other permit.
 #[must_use = "dropping it gives the place back"]
-pub struct Permit {
-    handle: Arc<Handle>,
-    /// The place is the operation's now.
-    used: bool,
-}
+pub struct Permit(Place);
 
 impl Permit {
     /// For a place that was taken.
     pub(super) fn of(handle: &Arc<Handle>) -> Self {
-        Self { handle: Arc::clone(handle), used: false }
+        Self(Place::of(handle))
     }
 
     pub(super) fn is_of(&self, handle: &Arc<Handle>) -> bool {
-        Arc::ptr_eq(&self.handle, handle)
+        Arc::ptr_eq(self.0.handle(), handle)
     }
 
-    /// The operation has the place.
-    pub(super) fn spend(mut self) {
-        self.used = true;
+    pub(super) fn into_place(self) -> Place {
+        self.0
     }
 
     operations! { self: self }
@@ -51,18 +46,8 @@ impl Permit {
 
 impl post::sealed::Posts for Permit {
     fn post_by<T>(self, what: impl FnOnce(Post<'_>) -> Pending<T>) -> Pending<T> {
-        let handle = Arc::clone(&self.handle);
-        what(Post::with(&handle, Some(self)))
-    }
-}
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        if !self.used
-            && let Some(core) = self.handle.alive()
-        {
-            core.release_place();
-        }
+        let handle = Arc::clone(self.0.handle());
+        what(Post::with(&handle, Some(self.0)))
     }
 }
 
@@ -197,7 +182,7 @@ impl<P: sealed::Permits> Future for Reserving<P> {
         };
         // Told before it looks: what comes between is not missed.
         core.tell_line(ticket, context.waker());
-        crate::session::driver::ensure_driven(core)?;
+        core.ensure_driven()?;
         core.progress();
         if core.collect_places(ticket) {
             return Poll::Ready(Ok(this.permits()));

@@ -14,13 +14,9 @@ use iwarp_mem::{OwnedRegion, RegisterError};
 use iwarp_os::ProcessOwned;
 use iwarp_os::bell::Bell;
 
-use crate::session::block::allocate;
+use crate::session::block::{Borrower, Source, allocate};
 use crate::session::cargo::Cargo;
-#[cfg(feature = "tokio")]
-use crate::session::driver::ensure_driven;
-use crate::session::feed::Feed;
 use crate::session::line::Line;
-use crate::session::table::Core;
 use crate::session::{Block, OperationError};
 use crate::verbs::ProtectionDomain;
 
@@ -33,13 +29,21 @@ pub struct BlockPool {
     count: usize,
 }
 
-pub(super) struct Pool {
+/// Waits in the line of a pool for blocks.
+pub(super) trait Supplied: Send + Sync {
+    /// Takes the blocks that it has waited for.
+    fn supply(self: Arc<Self>, blocks: Cargo<Block>);
+    /// No task looks after an operation that has a block of the pool.
+    fn look_again(&self);
+}
+
+struct Pool {
     pd: ProtectionDomain,
     shelf: Mutex<Shelf>,
     /// Told when a blocked thread is to look again.
     changed: Bell,
     /// Sessions that have blocks of this pool in operations whose result was dropped.
-    left: Mutex<Vec<Weak<Core>>>,
+    left: Mutex<Vec<Weak<dyn Borrower>>>,
 }
 
 /// The free blocks, and the line of waiters for some: never both, unless the first waiter needs
@@ -83,7 +87,7 @@ enum Claim {
     #[cfg(feature = "tokio")]
     Task(Waker),
     /// A receiver that has fewer receives posted than it wants.
-    Feed(Weak<Feed>),
+    Receiver(Weak<dyn Supplied>),
 }
 
 /// The interval at which a blocked thread looks after the operations whose result was dropped and
@@ -94,15 +98,6 @@ const LAST_LOOK: Duration = Duration::from_millis(20);
 impl Pool {
     fn shelf(&self) -> MutexGuard<'_, Shelf> {
         self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) const fn pd(&self) -> &ProtectionDomain {
-        &self.pd
-    }
-
-    /// A block is free: the longest waiter gets it.
-    pub(super) fn put(self: &Arc<Self>, region: OwnedRegion) {
-        self.put_all(Some(region));
     }
 
     fn put_all(self: &Arc<Self>, regions: impl IntoIterator<Item = OwnedRegion>) {
@@ -121,12 +116,11 @@ impl Pool {
                     waker.wake();
                     shelf = self.shelf();
                 }
-                Some(Claim::Feed(feed)) => {
+                Some(Claim::Receiver(waiter)) => {
                     let handed = shelf.line.collect(ticket);
                     drop(shelf);
-                    let feed = feed.upgrade();
-                    match (handed, feed) {
-                        (Some(handed), Some(feed)) => feed.supply(self.blocks(handed)),
+                    match (handed, waiter.upgrade()) {
+                        (Some(handed), Some(waiter)) => waiter.supply(self.blocks(handed)),
                         (handed, _) => {
                             let back = handed.into_iter().flatten();
                             self.shelf().free.extend(back);
@@ -159,36 +153,15 @@ impl Pool {
         self.put_all(handed.into_iter().flatten());
     }
 
-    /// No task looks after an operation that has a block from now on: the waiters for blocks have
-    /// to.
-    pub(super) fn look_again(&self) {
-        let told = self.shelf().line.waiting().cloned().collect::<Vec<_>>();
-        self.changed.ring();
-        for again in told {
-            match again {
-                #[cfg(feature = "tokio")]
-                Claim::Task(waker) => waker.wake(),
-                Claim::Feed(feed) => feed.upgrade().into_iter().for_each(|feed| feed.nudge()),
-            }
-        }
-    }
-
     fn block(self: &Arc<Self>, region: OwnedRegion) -> Block {
-        Block::of(self, region)
+        Block::of(Arc::clone(self) as Arc<dyn Source>, region)
     }
 
     fn blocks(self: &Arc<Self>, regions: Cargo<OwnedRegion>) -> Cargo<Block> {
         regions.map(|region| self.block(region))
     }
 
-    /// The program waits for an operation of `core` no longer that has a block.
-    pub(super) fn note_left(&self, core: Weak<Core>) {
-        let mut left = self.left();
-        left.retain(|other| other.strong_count() > 0 && !other.ptr_eq(&core));
-        left.push(core);
-    }
-
-    fn left(&self) -> MutexGuard<'_, Vec<Weak<Core>>> {
+    fn left(&self) -> MutexGuard<'_, Vec<Weak<dyn Borrower>>> {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -196,15 +169,15 @@ impl Pool {
     fn reap(&self) {
         let left = self.left().clone();
         for weak in left {
-            if let Some(core) = weak.upgrade() {
-                core.progress();
-                if core.has_left_behind() {
+            if let Some(borrower) = weak.upgrade() {
+                borrower.progress();
+                if borrower.has_left_behind() {
                     continue;
                 }
             }
             self.left().retain(|other| !other.ptr_eq(&weak));
             // It may have left something behind just now.
-            if weak.upgrade().is_some_and(|core| core.has_left_behind()) {
+            if weak.upgrade().is_some_and(|borrower| borrower.has_left_behind()) {
                 self.note_left(weak);
             }
         }
@@ -214,13 +187,44 @@ impl Pool {
     #[cfg(feature = "tokio")]
     fn drive_left(&self) -> Result<(), OperationError> {
         let left = self.left().clone();
-        left.iter().filter_map(Weak::upgrade).try_for_each(|core| ensure_driven(&core))?;
+        left.iter().filter_map(Weak::upgrade).try_for_each(Borrower::ensure_driven)?;
         self.reap();
         Ok(())
     }
 
     fn has_left(&self) -> bool {
         !self.left().is_empty()
+    }
+}
+
+impl Source for Pool {
+    fn pd(&self) -> &ProtectionDomain {
+        &self.pd
+    }
+
+    /// A block is free: the longest waiter gets it.
+    fn put(self: Arc<Self>, region: OwnedRegion) {
+        self.put_all(Some(region));
+    }
+
+    fn note_left(&self, by: Weak<dyn Borrower>) {
+        let mut left = self.left();
+        left.retain(|other| other.strong_count() > 0 && !other.ptr_eq(&by));
+        left.push(by);
+    }
+
+    fn look_again(&self) {
+        let told = self.shelf().line.waiting().cloned().collect::<Vec<_>>();
+        self.changed.ring();
+        for again in told {
+            match again {
+                #[cfg(feature = "tokio")]
+                Claim::Task(waker) => waker.wake(),
+                Claim::Receiver(waiter) => {
+                    waiter.upgrade().into_iter().for_each(|waiter| waiter.look_again());
+                }
+            }
+        }
     }
 }
 
@@ -246,8 +250,9 @@ impl BlockPool {
         Ok(Self { pool: ProcessOwned::new(pool), block_len, count })
     }
 
-    /// Takes a block of full length, and waits for one while all are in use: [`wait`](Taking::wait),
-    /// or `.await` with the feature `tokio`. Its bytes are what its last user left.
+    /// Takes a block of full length, and waits for one while all are in use:
+    /// [`wait`](Taking::wait), or `.await` with the feature `tokio`. Its bytes are what its last
+    /// user left.
     ///
     /// ```
     /// # use iwarp::session::{BlockPool, OperationError};
@@ -284,12 +289,11 @@ impl BlockPool {
     /// Its number in the line, when there are not so many: then it is supplied with them later.
     pub(super) fn take_for(
         &self,
-        feed: &Arc<Feed>,
+        waiter: Weak<dyn Supplied>,
         count: usize,
     ) -> Result<Cargo<Block>, Option<u64>> {
         let pool = self.pool.alive().ok_or(None)?;
-        let claim = Claim::Feed(Arc::downgrade(feed));
-        let taken = pool.take_or_join(count, Some(claim));
+        let taken = pool.take_or_join(count, Some(Claim::Receiver(waiter)));
         taken.map(|regions| pool.blocks(regions)).map_err(Some)
     }
 

@@ -8,34 +8,9 @@ use iwarp_types::{AtomicOp, Payload, PostError, SendOp, Stag, TaggedOffset};
 
 use crate::session::cargo::Cargo;
 use crate::session::list::{List, Rights};
-use crate::session::table::Handle;
-use crate::session::{
-    Block, Blocks, Failure, OperationError, Outcome, Pending, Permit, RemoteGrant, SendFlags,
-};
-
-/// An operation that is to be posted.
-pub(super) struct Work<'a> {
-    pub(super) op: SendOp,
-    pub(super) fence: bool,
-    pub(super) cargo: Cargo<Block>,
-    /// Its bytes where it has no blocks.
-    pub(super) other: Payload<'a>,
-}
-
-impl<'a> Work<'a> {
-    pub(super) fn on_blocks(op: SendOp, cargo: Cargo<Block>) -> Self {
-        Self { op, fence: false, cargo, other: Payload::NONE }
-    }
-
-    pub(super) const fn on_bytes(op: SendOp, other: Payload<'a>) -> Self {
-        Self { op, fence: false, cargo: Cargo::None, other }
-    }
-
-    /// True if it takes one of the peer's receives.
-    pub(super) const fn is_message(&self) -> bool {
-        !matches!(self.op, SendOp::Write { .. } | SendOp::Read { .. } | SendOp::Atomic { .. })
-    }
-}
+use crate::session::table::{Handle, Place};
+use crate::session::work::{SendFlags, Work};
+use crate::session::{Block, Blocks, Failure, OperationError, Outcome, Pending, RemoteGrant};
 
 /// The poster of operations: a [`Session`](crate::session::Session) by reference, a [`Permit`], and
 /// a [`Batch`](crate::session::Batch) by mutable reference.
@@ -144,14 +119,14 @@ pub(super) use operations;
 /// The poster of one operation.
 pub struct Post<'a> {
     pub(super) handle: &'a Arc<Handle>,
-    permit: Option<Permit>,
+    place: Option<Place>,
     /// The list in which the operation waits for others, to be posted together.
     list: Option<(&'a Arc<List>, &'a mut Rights)>,
 }
 
 impl<'a> Post<'a> {
-    pub(super) const fn with(handle: &'a Arc<Handle>, permit: Option<Permit>) -> Self {
-        Self { handle, permit, list: None }
+    pub(super) const fn with(handle: &'a Arc<Handle>, place: Option<Place>) -> Self {
+        Self { handle, place, list: None }
     }
 
     /// In a list.
@@ -160,16 +135,16 @@ impl<'a> Post<'a> {
         list: &'a Arc<List>,
         rights: &'a mut Rights,
     ) -> Self {
-        Self { handle, permit: None, list: Some((list, rights)) }
+        Self { handle, place: None, list: Some((list, rights)) }
     }
 
     fn post<T: Outcome>(self, work: Result<Work<'_>, Failure>) -> Pending<T> {
-        let Self { handle, permit, list } = self;
+        let Self { handle, place, list } = self;
         match list {
-            None => Pending::new(handle, work.and_then(|work| handle.post_send(work, permit))),
+            None => Pending::new(handle, work.and_then(|work| handle.post_send(work, place))),
             Some((list, rights)) => {
                 let right = work.as_ref().map(|work| rights.next(work)).unwrap_or_default();
-                Pending::new(handle, handle.collect(list, work, right)).collected(list)
+                Pending::new(handle, list.collect(handle, work, right)).collected(list)
             }
         }
     }

@@ -13,12 +13,10 @@ use std::time::{Duration, Instant};
 
 use iwarp_types::{WcStatus, WorkCompletion};
 
+use crate::session::balance::Balance;
 use crate::session::cargo::Cargo;
-use crate::session::credits::Balance;
-#[cfg(feature = "tokio")]
-use crate::session::driver::ensure_driven;
 use crate::session::feed::{Feed, Stock};
-use crate::session::pending::sealed::Outcome;
+use crate::session::outcome::sealed::Outcome;
 use crate::session::table::{Core, Handle};
 use crate::session::{Block, BlockPool, OperationError, Received, Room};
 use crate::verbs::Ended;
@@ -241,7 +239,7 @@ impl<B: Room> Receiver<B> {
             if let Some(next) = self.advance(&core) {
                 return Poll::Ready(next);
             }
-            ensure_driven(&core)?;
+            core.ensure_driven()?;
             if let Some(pool) = self.feed.waits_for() {
                 pool.drive_left()?;
             }

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use crate::session::credits::Balance;
+use crate::session::balance::Balance;
 use crate::session::{Credits, OperationError, Pools, Receiver, Session, Unconnected};
 
 impl Unconnected {
@@ -88,7 +88,8 @@ impl Unconnected {
         depth: usize,
     ) -> Result<(Credits, Receiver<P::Blocks>), OperationError> {
         let (credits, receiver) = self.credited_later(pools, depth)?;
-        self.handle.when_connected(receiver.feed());
+        let feed = Arc::downgrade(receiver.feed());
+        self.handle.when_connected(feed);
         Ok((credits, receiver))
     }
 

@@ -9,8 +9,8 @@ use iwarp_mem::{Borrowed, MemoryTable, RegisterError};
 use iwarp_types::{Payload, SendOp, Sge, Stag, TaggedOffset};
 
 use crate::session::cargo::Cargo;
-use crate::session::post::Work;
 use crate::session::table::{Core, Handle};
+use crate::session::work::Work;
 use crate::session::{Failure, OperationError, Outcome, Pending, RemoteGrant, Session};
 
 /// Operations that end before [`Session::scope`] returns, so that they can use memory that was
@@ -74,10 +74,7 @@ pub struct Scope<'scope, 'env: 'scope> {
 }
 
 impl<'scope> Scope<'scope, '_> {
-    pub(super) fn run<'env, R>(
-        session: &Session,
-        f: impl for<'s> FnOnce(&Scope<'s, 'env>) -> R,
-    ) -> R {
+    fn run<'env, R>(session: &Session, f: impl for<'s> FnOnce(&Scope<'s, 'env>) -> R) -> R {
         let handle = &session.handle;
         // In a forked child nothing can be posted, and the parent's table may be locked for ever.
         let spare;
@@ -229,6 +226,15 @@ impl<'scope> Scope<'scope, '_> {
         let mut posted = self.posted.lock().unwrap_or_else(PoisonError::into_inner);
         posted.extend(pending.id());
         pending
+    }
+}
+
+impl Session {
+    /// Lends borrowed memory to operations, and returns when all of those are done: a receive
+    /// that no message comes for holds it up, unless either end closes the connection. When `f`
+    /// panics, the connection is reset first.
+    pub fn scope<'env, R>(&self, f: impl for<'scope> FnOnce(&Scope<'scope, 'env>) -> R) -> R {
+        Scope::run(self, f)
     }
 }
 

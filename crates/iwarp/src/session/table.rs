@@ -8,12 +8,15 @@
 //! whose owner has stopped waiting. A blocked thread waits on the completion channel, one per
 //! session; the others wait for it.
 
+#[cfg(feature = "tokio")]
+mod driver;
+mod end;
 mod handle;
 mod places;
 mod state;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,18 +27,20 @@ use iwarp_types::{
     Access, Payload, PostError, QpId, RecvRequest, SendOp, SendRequest, Sge, WorkCompletion,
 };
 
-pub(super) use self::handle::Handle;
+use self::end::End;
+pub(super) use self::handle::{Handle, WhenConnected};
+pub(super) use self::places::Place;
+pub(super) use self::state::Finished;
 use self::state::{Queue, Stage, State};
 use crate::drive::{Background, Collecting, Drive};
 #[cfg(feature = "tokio")]
 use crate::drive::{ReactorStream, TaskTurn};
-use crate::session::block::Lent;
+use crate::session::block::{Borrower, Lent};
 use crate::session::cargo::Cargo;
-use crate::session::end::End;
 use crate::session::meters::Meters;
 use crate::session::metrics::{Counted, Metrics};
-use crate::session::post::Work;
-use crate::session::{Block, BlockPool, Config, Exposed, Failure, OperationError, Permit};
+use crate::session::work::Work;
+use crate::session::{Block, BlockPool, Config, Exposed, Failure, OperationError};
 use crate::verbs::{ProtectionDomain, QueuePair, QueuePairAttributes};
 
 /// Places in the send queue beyond those of the program, for what the session itself has to say.
@@ -108,7 +113,7 @@ impl Core {
         Err(cargo)
     }
 
-    fn post_send(&self, work: Work<'_>, permit: Option<Permit>) -> Result<u64, Failure> {
+    fn post_send(&self, work: Work<'_>, place: Option<Place>) -> Result<u64, Failure> {
         let Work { op, fence, cargo, other } = work;
         let lent = cargo.lend(&self.pd)?;
         let (one, several);
@@ -124,7 +129,7 @@ impl Core {
             }
         };
         let counted = Counted::new(&op, payload.len());
-        let wr_id = self.take_send_slot(Some(counted), lent, permit)?;
+        let wr_id = self.take_send_slot(Some(counted), lent, place)?;
         let mut request = SendRequest::new(wr_id, op, payload).signaled();
         request.fence = fence;
         let request = std::slice::from_ref(&request);
@@ -169,15 +174,15 @@ impl Core {
         posted
     }
 
-    /// Gives an operation its slot: that of a permit, or a free one.
+    /// Gives an operation its slot: a reserved place, or a free one.
     pub(super) fn take_send_slot(
         &self,
         counted: Option<Counted>,
         lent: Cargo<Lent>,
-        permit: Option<Permit>,
+        place: Option<Place>,
     ) -> Result<u64, Failure> {
-        match permit {
-            Some(permit) => Ok(self.use_place(permit, counted, lent)),
+        match place {
+            Some(place) => Ok(self.use_place(place, counted, lent)),
             None => self.take_slot(Queue::Send, counted, lent),
         }
     }
@@ -281,7 +286,7 @@ impl Core {
     /// The task that drives has its turn: it moves the connection, and completes what is done.
     /// `stream`: the connection's, if its reactor tells the task. `told`: the channel has woken it.
     #[cfg(feature = "tokio")]
-    pub(super) fn turn(&self, stream: Option<&dyn ReactorStream>, told: bool) -> TaskTurn {
+    fn turn(&self, stream: Option<&dyn ReactorStream>, told: bool) -> TaskTurn {
         if told {
             self.drain_events();
         }
@@ -435,19 +440,12 @@ impl Core {
     }
 
     /// The result of a finished operation; `None` while it is under way.
-    pub(super) fn take(
-        &self,
-        id: u64,
-    ) -> Option<(Result<WorkCompletion, OperationError>, Cargo<Block>)> {
+    pub(super) fn take(&self, id: u64) -> Option<Finished> {
         self.take_or_wake(id, None)
     }
 
     /// As [`Self::take`]; `by` is woken when it is done, if it is not.
-    pub(super) fn take_or_wake(
-        &self,
-        id: u64,
-        by: Option<&Waker>,
-    ) -> Option<(Result<WorkCompletion, OperationError>, Cargo<Block>)> {
+    pub(super) fn take_or_wake(&self, id: u64, by: Option<&Waker>) -> Option<Finished> {
         let stage = {
             let mut state = self.lock();
             match state.stage(id) {
@@ -483,12 +481,13 @@ impl Core {
                 *left_behind = true;
                 let waker = waker.take();
                 let lent = cargo.as_slice().iter();
-                let pools = lent.filter_map(|lent| lent.leave_to_pool(Arc::downgrade(self)));
-                let pools = pools.collect::<Vec<_>>();
+                let borrower = || Arc::downgrade(self) as Weak<dyn Borrower>;
+                let sources = lent.filter_map(|lent| lent.leave_to_source(borrower()));
+                let sources = sources.collect::<Vec<_>>();
                 state.left_behind += 1;
                 drop(state);
                 drop(waker);
-                pools.iter().for_each(|pool| pool.look_again());
+                sources.iter().for_each(|source| source.look_again());
             }
             Some(Stage::Done { .. }) => {
                 let done = state.remove(id);
@@ -497,10 +496,6 @@ impl Core {
             }
             None => {}
         }
-    }
-
-    pub(super) fn has_left_behind(&self) -> bool {
-        self.lock().left_behind > 0
     }
 
     /// Has `waker` woken when the operation is done. False when it is done already.
@@ -522,17 +517,17 @@ impl Core {
 
     /// True if the caller is to look after the channel's descriptor from now on, as no task does.
     #[cfg(feature = "tokio")]
-    pub(super) fn begin_driving(&self) -> bool {
+    fn begin_driving(&self) -> bool {
         // A swap takes the memory from other CPUs, and nearly always there is a task.
         !self.is_driven() && !self.driven.swap(true, Ordering::SeqCst)
     }
 
     /// No task looks after the descriptor any more: one that waits has to.
     #[cfg(feature = "tokio")]
-    pub(super) fn end_driving(&self) {
+    fn end_driving(&self) {
         self.driven.store(false, Ordering::SeqCst);
         self.drive.end_turns();
-        let mut pools = Vec::new();
+        let mut sources = Vec::new();
         let woken: Vec<Waker> = {
             let mut state = self.lock();
             let mut woken = std::mem::take(&mut state.idle);
@@ -541,14 +536,14 @@ impl Core {
                 if let Stage::UnderWay { waker, left_behind, cargo, .. } = stage {
                     woken.extend(waker.take());
                     let lent = if *left_behind { cargo.as_slice() } else { &[] };
-                    pools.extend(lent.iter().filter_map(Lent::pool));
+                    sources.extend(lent.iter().filter_map(Lent::source));
                 }
             }
             woken
         };
         woken.into_iter().for_each(Waker::wake);
         // Waiters for the block of an operation whose result was dropped.
-        pools.into_iter().for_each(|pool| pool.look_again());
+        sources.into_iter().for_each(|source| source.look_again());
     }
 
     /// True if a task looks after the descriptor.
@@ -569,13 +564,23 @@ impl Core {
         drop(state);
     }
 
-    #[cfg(feature = "tokio")]
-    pub(super) const fn drive(&self) -> &Drive {
-        &self.drive
-    }
-
     /// The numbers of its operations.
     pub(super) fn metrics(&self) -> Metrics {
         self.lock().metrics
+    }
+}
+
+impl Borrower for Core {
+    fn progress(&self) {
+        self.progress();
+    }
+
+    fn has_left_behind(&self) -> bool {
+        self.lock().left_behind > 0
+    }
+
+    #[cfg(feature = "tokio")]
+    fn ensure_driven(self: Arc<Self>) -> Result<(), OperationError> {
+        Self::ensure_driven(&self)
     }
 }

@@ -13,7 +13,6 @@ use std::time::Instant;
 use tokio::time::Sleep;
 
 use crate::cm::ConnectError;
-use crate::session::driver::ensure_driven;
 use crate::session::readiness::Readiness;
 use crate::session::{
     Accepting, Closing, Connecting, Failure, OperationError, Outcome, Pending, Request, Session,
@@ -29,7 +28,7 @@ impl<T: Outcome> Future for Pending<T> {
         }
         let collected = self.core().and_then(|core| {
             let Some(core) = core else { return Ok(0) };
-            ensure_driven(core)?;
+            core.ensure_driven()?;
             // It may have come between.
             Ok(core.collect())
         });
@@ -119,7 +118,7 @@ impl Future for ClosingFuture {
         if !core.wake_when_idle(context.waker()) {
             return Poll::Ready(Ok(()));
         }
-        ensure_driven(&core)?;
+        core.ensure_driven()?;
         // Armed now, and once more looked at.
         core.progress();
         if !core.wake_when_idle(context.waker()) {

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use crate::cm::{Addresses, ConnectError, ConnectParams};
-use crate::session::credits::SPARE;
+use crate::session::balance::SPARE;
 use crate::session::stream::hello::Hello;
 use crate::session::{
     self, BlockPool, ByteStream, Connecting, Credits, OperationError, Receiver, Request, Session,

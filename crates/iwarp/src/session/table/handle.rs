@@ -11,12 +11,11 @@ use iwarp_os::ProcessOwned;
 use iwarp_types::{Access, PostError, Sge};
 
 use super::Core;
+use super::end::End;
+use super::places::Place;
 use crate::session::cargo::Cargo;
-use crate::session::end::End;
-use crate::session::feed::Feed;
-use crate::session::list::{List, Right};
-use crate::session::post::Work;
-use crate::session::{Block, Config, Exposed, Failure, OperationError, Permit};
+use crate::session::work::Work;
+use crate::session::{Block, Config, Exposed, Failure, OperationError};
 use crate::verbs::Ended;
 use crate::verbs::ProtectionDomain;
 
@@ -30,8 +29,13 @@ pub(in crate::session) struct Handle {
     core: ProcessOwned<Arc<Core>>,
     pub(in crate::session) pd: ProtectionDomain,
     pub(in crate::session) end: Arc<End>,
-    /// Wants to know when there is a connection.
-    feed: OnceLock<Weak<Feed>>,
+    /// Is told when there is a connection.
+    told: OnceLock<Weak<dyn WhenConnected>>,
+}
+
+/// Is told when a session has its connection.
+pub(in crate::session) trait WhenConnected: Send + Sync {
+    fn connected(self: Arc<Self>);
 }
 
 impl Handle {
@@ -41,18 +45,18 @@ impl Handle {
     ) -> Result<Self, OperationError> {
         let core = Arc::new(Core::new(pd, config)?);
         let end = End::new(&core, core.background.clone());
-        Ok(Self { core: ProcessOwned::new(core), pd: pd.clone(), end, feed: OnceLock::new() })
+        Ok(Self { core: ProcessOwned::new(core), pd: pd.clone(), end, told: OnceLock::new() })
     }
 
-    /// Has `feed` told when there is a connection.
-    pub(in crate::session) fn when_connected(&self, feed: &Arc<Feed>) {
-        let _ = self.feed.set(Arc::downgrade(feed));
+    /// Has `told` told when there is a connection.
+    pub(in crate::session) fn when_connected(&self, told: Weak<dyn WhenConnected>) {
+        let _ = self.told.set(told);
     }
 
     /// There is one.
     pub(in crate::session) fn connected(&self) {
-        if let Some(feed) = self.feed.get().and_then(Weak::upgrade) {
-            feed.settle();
+        if let Some(told) = self.told.get().and_then(Weak::upgrade) {
+            told.connected();
         }
     }
 
@@ -80,25 +84,11 @@ impl Handle {
     pub(in crate::session) fn post_send(
         &self,
         work: Work<'_>,
-        permit: Option<Permit>,
+        place: Option<Place>,
     ) -> Result<u64, Failure> {
         match self.alive() {
-            Some(core) => core.post_send(work, permit),
+            Some(core) => core.post_send(work, place),
             None => Err(Failure::with(PostError::WrongState, work.cargo)),
-        }
-    }
-
-    /// Collects a send work request.
-    pub(in crate::session) fn collect(
-        &self,
-        list: &List,
-        work: Result<Work<'_>, Failure>,
-        right: Right,
-    ) -> Result<u64, Failure> {
-        match (self.alive(), work) {
-            (Some(core), work) => list.collect(core, work, right),
-            (None, Ok(work)) => Err(Failure::with(PostError::WrongState, work.cargo)),
-            (None, Err(failure)) => Err(failure),
         }
     }
 

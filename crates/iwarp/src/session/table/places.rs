@@ -2,15 +2,43 @@
 
 //! Places in the send queue that are kept for permits, and who waits for one.
 
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
 
-use super::Core;
 use super::state::Queue;
+use super::{Core, Handle};
+use crate::session::OperationError;
 use crate::session::block::Lent;
 use crate::session::cargo::Cargo;
 use crate::session::metrics::Counted;
-use crate::session::{OperationError, Permit};
+
+/// A place that was taken. Dropping it gives it to the longest waiter.
+pub(in crate::session) struct Place {
+    handle: Arc<Handle>,
+    /// It is an operation's now.
+    used: bool,
+}
+
+impl Place {
+    pub(in crate::session) fn of(handle: &Arc<Handle>) -> Self {
+        Self { handle: Arc::clone(handle), used: false }
+    }
+
+    pub(in crate::session) const fn handle(&self) -> &Arc<Handle> {
+        &self.handle
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if !self.used
+            && let Some(core) = self.handle.alive()
+        {
+            core.change(|state| state.reserved -= 1);
+        }
+    }
+}
 
 impl Core {
     /// Takes places in the send queue for permits, if there are so many.
@@ -62,19 +90,14 @@ impl Core {
         });
     }
 
-    /// A permit is given back.
-    pub(in crate::session) fn release_place(&self) {
-        self.change(|state| state.reserved -= 1);
-    }
-
-    /// The place of a permit becomes an operation's.
+    /// A reserved place becomes an operation's.
     pub(super) fn use_place(
         &self,
-        permit: Permit,
+        mut place: Place,
         counted: Option<Counted>,
         cargo: Cargo<Lent>,
     ) -> u64 {
-        permit.spend();
+        place.used = true;
         let mut state = self.lock();
         state.reserved -= 1;
         state.insert(Queue::Send, counted, cargo)

@@ -8,11 +8,11 @@ use std::thread::ThreadId;
 use iwarp_types::WorkCompletion;
 use slotmap::{DefaultKey, Key, KeyData, SlotMap};
 
-use crate::session::OperationError;
 use crate::session::block::Lent;
 use crate::session::cargo::Cargo;
 use crate::session::line::Line;
 use crate::session::metrics::{Counted, Metrics};
+use crate::session::{Block, OperationError};
 
 /// Which queue, and whose places there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,6 +40,9 @@ pub(in crate::session) struct State {
     /// Tasks that wait until nothing is under way.
     pub(super) idle: Vec<Waker>,
 }
+
+/// The end of an operation, and the blocks that it had.
+pub(in crate::session) type Finished = (Result<WorkCompletion, OperationError>, Cargo<Block>);
 
 pub(in crate::session) enum Stage {
     UnderWay {

@@ -11,8 +11,8 @@ use iwarp_types::WorkCompletion;
 use zerocopy::FromBytes;
 
 use super::{Element, LayoutError, size};
-use crate::session::cargo::{self, Cargo};
-use crate::session::{Block, pending};
+use crate::session::cargo::Cargo;
+use crate::session::{Block, blocks, outcome};
 use crate::verbs::ProtectionDomain;
 
 /// A [`Block`] whose bytes are values: a slice of them while the program has it. Every operation
@@ -76,13 +76,13 @@ impl<T: Element> DerefMut for TypedBlock<T> {
     }
 }
 
-impl<T: Element> cargo::sealed::Blocks for TypedBlock<T> {
+impl<T: Element> blocks::sealed::Blocks for TypedBlock<T> {
     fn into_cargo(self) -> Cargo<Block> {
         Cargo::One(self.block)
     }
 }
 
-impl<T: Element> pending::sealed::Outcome for TypedBlock<T> {
+impl<T: Element> outcome::sealed::Outcome for TypedBlock<T> {
     fn new(_: &WorkCompletion, cargo: Cargo<Block>) -> Option<Self> {
         cargo.one().map(Self::of)
     }

@@ -64,7 +64,7 @@ pub use self::exposed::ExposedSlice;
 pub use self::remote::{RemoteSlice, Word};
 use crate::session::Block;
 use crate::session::cargo::Cargo;
-use crate::session::pending::sealed::Outcome;
+use crate::session::outcome::sealed::Outcome;
 
 /// Values that are their bytes, and any bytes are such a value: all types that derive these four
 /// traits of [`zerocopy`]. A type without bytes does not compile.

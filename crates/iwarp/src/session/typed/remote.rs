@@ -12,7 +12,7 @@ use zerocopy::IntoBytes;
 use super::{Element, LayoutError, TypedBlock, size};
 use crate::session::cargo::Cargo;
 use crate::session::{Block, Failure, OperationError, Outcome, Pending, Posts, RemoteGrant};
-use crate::session::{pending, post};
+use crate::session::{outcome, post};
 
 /// The values that a peer lets this side reach.
 ///
@@ -142,7 +142,7 @@ mod sealed {
 }
 
 /// The old value of an atomic operation.
-impl pending::sealed::Outcome for i64 {
+impl outcome::sealed::Outcome for i64 {
     fn new(completion: &WorkCompletion, cargo: Cargo<Block>) -> Option<Self> {
         u64::new(completion, cargo).map(u64::cast_signed)
     }

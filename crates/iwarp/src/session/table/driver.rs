@@ -9,15 +9,15 @@
 //! others, and they may be awaited on other runtimes than the one that drives: when that ends,
 //! they are woken and the next one spawns a driver on its own.
 //!
-//! The session's stream is in the runtime's own reactor ([`ReactorStream`]). Where the task waits for
-//! room, receives or the end of a hold, it sleeps by way of the descriptor. If one turn has
-//! completed several operations, the tasks that it has woken will post: `post_send` leaves that to the
-//! driver's next turn, which is queued behind them, and it goes out in one system call. Threads and
-//! tasks that drive or post collect what completes in their own hands: while somebody collects, a
-//! completion raises no event, and the last collector raises the event of what it leaves. The worker is
-//! told of a first message as the task is, gives it 2 ms, and then looks every 4 to 32 ms whether it
-//! still comes. A task that is late once, because its thread computes, is served at once until it comes
-//! again.
+//! The session's stream is in the runtime's own reactor ([`ReactorStream`]). Where the task waits
+//! for room, receives or the end of a hold, it sleeps by way of the descriptor. If one turn has
+//! completed several operations, the tasks that it has woken will post: `post_send` leaves that to
+//! the driver's next turn, which is queued behind them, and it goes out in one system call. Threads
+//! and tasks that drive or post collect what completes in their own hands: while somebody collects,
+//! a completion raises no event, and the last collector raises the event of what it leaves. The
+//! worker is told of a first message as the task is, gives it 2 ms, and then looks every 4 to 32 ms
+//! whether it still comes. A task that is late once, because its thread computes, is served at once
+//! until it comes again.
 
 use std::future::poll_fn;
 use std::io;
@@ -27,35 +27,38 @@ use std::task::{Context, Poll, Wake, Waker, ready};
 
 use tokio::runtime::Handle as Runtime;
 
+use super::Core;
 use crate::drive::{ReactorStream, TaskTurn};
 use crate::session::OperationError;
 use crate::session::readiness::{Readiness, place};
-use crate::session::table::Core;
 use crate::verbs::CompletionChannel;
 
 /// Rounds of work before other tasks get their turn.
 const ROUNDS: usize = 32;
 
-/// Sees to it that a task looks after the session's completions.
-pub(super) fn ensure_driven(core: &Arc<Core>) -> Result<(), OperationError> {
-    if !core.begin_driving() {
-        return Ok(());
+impl Core {
+    /// Sees to it that a task looks after the session's completions.
+    pub(in crate::session) fn ensure_driven(self: &Arc<Self>) -> Result<(), OperationError> {
+        if !self.begin_driving() {
+            return Ok(());
+        }
+        // From here on this ends driving when it is dropped, wherever that happens.
+        let driver = Driver {
+            core: Arc::downgrade(self),
+            _channel: self.drive.channel().clone(),
+            stream: None,
+            bell: None,
+            sleeps: false,
+            told: true,
+            rounds: 0,
+        };
+        let runtime = Runtime::try_current().map_err(io::Error::other);
+        let runtime = runtime.map_err(OperationError::Wait)?;
+        let descriptor = self.drive.descriptor().and_then(Readiness::new);
+        let readiness = descriptor.map_err(OperationError::Wait)?;
+        runtime.spawn(driver.run(readiness));
+        Ok(())
     }
-    // From here on this ends driving when it is dropped, wherever that happens.
-    let driver = Driver {
-        core: Arc::downgrade(core),
-        _channel: core.drive().channel().clone(),
-        stream: None,
-        bell: None,
-        sleeps: false,
-        told: true,
-        rounds: 0,
-    };
-    let runtime = Runtime::try_current().map_err(io::Error::other).map_err(OperationError::Wait)?;
-    let descriptor = core.drive().descriptor().and_then(Readiness::new);
-    let readiness = descriptor.map_err(OperationError::Wait)?;
-    runtime.spawn(driver.run(readiness));
-    Ok(())
 }
 
 struct Driver {

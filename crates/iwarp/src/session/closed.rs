@@ -1,97 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The end of a session's connection, and those who want to know.
+//! Waiting for the end of a connection.
 
 use std::fmt;
 #[cfg(feature = "tokio")]
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::Waker;
+use std::sync::Arc;
 #[cfg(feature = "tokio")]
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use crate::drive::{Background, Observer};
 use crate::session::Session;
-#[cfg(feature = "tokio")]
-use crate::session::driver::ensure_driven;
-use crate::session::table::{Core, Handle};
+use crate::session::table::Handle;
 use crate::verbs::Ended;
 
-/// Knows how a connection ended.
-pub(super) struct End {
-    core: Weak<Core>,
-    background: Background,
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    why: Option<Ended>,
-    wakers: Vec<(u64, Waker)>,
-    #[cfg(feature = "tokio")]
-    next: u64,
-}
-
-impl End {
-    pub(super) fn new(core: &Arc<Core>, background: Background) -> Arc<Self> {
-        Arc::new(Self { core: Arc::downgrade(core), background, state: Mutex::default() })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn why(&self) -> Option<Ended> {
-        self.lock().why
-    }
-
-    #[cfg(feature = "tokio")]
-    fn wake_when_over(&self, ticket: &mut Option<u64>, by: &Waker) {
-        let mut state = self.lock();
-        let own = ticket.and_then(|own| state.wakers.iter_mut().find(|(id, _)| *id == own));
-        if let Some((_, waker)) = own {
-            return waker.clone_from(by);
-        }
-        let id = state.next;
-        state.next += 1;
-        state.wakers.push((id, by.clone()));
-        *ticket = Some(id);
-    }
-
-    #[cfg(feature = "tokio")]
-    fn forget(&self, ticket: u64) {
-        let mut state = self.lock();
-        let at = state.wakers.iter().position(|(id, _)| *id == ticket);
-        let waker = at.map(|at| state.wakers.swap_remove(at));
-        drop(state);
-        drop(waker);
-    }
-}
-
-impl Observer for End {
-    /// Only the first time: a connection ends once.
-    fn disconnected(&self, why: Ended) {
-        let mut state = self.lock();
-        if state.why.is_some() {
-            return;
-        }
-        state.why = Some(why);
-        let wakers = std::mem::take(&mut state.wakers);
-        drop(state);
-        let core = Weak::clone(&self.core);
-        // Not here, where the queue pair is locked: waking a task may drop one.
-        self.background.soon(Box::new(move || {
-            if let Some(core) = core.upgrade() {
-                core.nudge();
-            }
-            wakers.into_iter().for_each(|(_, waker)| waker.wake());
-        }));
-    }
-}
-
-/// Waiting for the end of a connection: [`wait`](Self::wait) for it, or `.await` it with the feature
-/// `tokio`. It does not keep the connection up, and may outlive the session.
+/// Waiting for the end of a connection: [`wait`](Self::wait) for it, or `.await` it with the
+/// feature `tokio`. It does not keep the connection up, and may outlive the session.
 ///
 /// # Cancel safety
 ///
@@ -154,7 +78,7 @@ impl Future for Closed {
         // Before looking: an end that comes between is told.
         this.handle.end.wake_when_over(&mut this.ticket, context.waker());
         // Without a runtime the worker moves the connection, in its own time.
-        let _ = ensure_driven(core);
+        let _ = core.ensure_driven();
         core.progress();
         this.handle.end.why().map_or(Poll::Pending, Poll::Ready)
     }
