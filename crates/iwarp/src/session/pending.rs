@@ -130,11 +130,12 @@ impl<T: Outcome> Pending<T> {
         self.ensure_posted();
         if let State::UnderWay(handle, id, _) = &self.state {
             let core = handle.check().map_err(OperationError::Wait);
-            match core.and_then(|core| core.wait_for(*id, deadline)) {
-                Ok(true) => {}
-                Ok(false) => return None,
+            let ended = match core.and_then(|core| core.wait_and_take(*id, deadline)) {
+                Ok(ended) => ended?,
                 Err(error) => return Some(Err(Failure::new(error, None))),
-            }
+            };
+            self.state = State::Over;
+            return Some(outcome_of(ended));
         }
         self.take()
     }

@@ -390,6 +390,24 @@ impl Core {
         self.wait_until(deadline, |state| !state.is_under_way(id))
     }
 
+    /// Blocks until the operation is done, and takes its result. `None` at the deadline.
+    pub(super) fn wait_and_take(
+        &self,
+        id: u64,
+        deadline: Option<Instant>,
+    ) -> Result<Option<Finished>, OperationError> {
+        let mut taken = None;
+        self.wait_until(deadline, |state| match state.stage(id) {
+            Some(Stage::UnderWay { .. }) => false,
+            Some(Stage::Done { .. }) => {
+                taken = state.remove(id);
+                true
+            }
+            None => true,
+        })?;
+        Ok(taken.and_then(Stage::into_result))
+    }
+
     /// Blocks until none of these operations is under way, however long that takes.
     pub(super) fn wait_for_all(&self, ids: &[u64]) -> Result<(), OperationError> {
         for &id in ids {
@@ -459,10 +477,7 @@ impl Core {
                 None => return None,
             }
         };
-        match stage? {
-            Stage::Done { cargo, end } => Some((end, cargo.take_back())),
-            Stage::UnderWay { .. } => None,
-        }
+        stage?.into_result()
     }
 
     pub(super) fn is_done(&self, id: u64) -> bool {

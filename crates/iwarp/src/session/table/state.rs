@@ -59,6 +59,15 @@ pub(in crate::session) enum Stage {
 }
 
 impl Stage {
+    /// The result, with the blocks; `None` where it is under way.
+    #[inline]
+    pub(super) fn into_result(self) -> Option<Finished> {
+        match self {
+            Self::Done { cargo, end } => Some((end, cargo.take_back())),
+            Self::UnderWay { .. } => None,
+        }
+    }
+
     /// Has `by` woken when the operation is done. False when it is done already.
     pub(super) fn wake(&mut self, by: &Waker) -> bool {
         let Self::UnderWay { waker, .. } = self else { return false };
