@@ -7,8 +7,9 @@ use iwarp_types::WorkCompletion;
 use crate::session::Block;
 use crate::session::cargo::Cargo;
 
-/// The results of operations: their [`Blocks`](crate::session::Blocks), a [`Received`] message, the
-/// old value of an atomic operation (`u64`), a length (`usize`), or nothing.
+/// The results of operations: their [`Blocks`](crate::session::Blocks), a
+/// [`Received`](crate::session::Received) message, the old value of an atomic operation (`u64`), a
+/// length (`usize`), or nothing.
 pub trait Outcome: sealed::Outcome {}
 
 impl<T: sealed::Outcome> Outcome for T {}

@@ -12,8 +12,8 @@ use crate::session::table::{Handle, Place};
 use crate::session::work::{SendFlags, Work};
 use crate::session::{Block, Blocks, Failure, OperationError, Outcome, Pending, RemoteGrant};
 
-/// The poster of operations: a [`Session`](crate::session::Session) by reference, a [`Permit`], and
-/// a [`Batch`](crate::session::Batch) by mutable reference.
+/// The poster of operations: a [`Session`](crate::session::Session) by reference, a
+/// [`Permit`](crate::session::Permit), and a [`Batch`](crate::session::Batch) by mutable reference.
 pub trait Posts: sealed::Posts {}
 
 impl<P: sealed::Posts> Posts for P {}
