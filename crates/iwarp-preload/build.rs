@@ -2,8 +2,8 @@
 
 //! Builds the two libraries.
 //!
-//! They are in every process of `iwarp run`, the one in front of its other libraries, the other in a
-//! namespace of its own where all that it needed would be loaded once more. So they are without
+//! They are in every process of `iwarp run`, the one in front of its other libraries, the other in
+//! a namespace of its own where all that it needed would be loaded once more. So they are without
 //! std, which Cargo builds only for programs that abort on panics, and those of this workspace do
 //! not. Hence the compiler is called from here, and the results are in the crate as bytes.
 

@@ -132,8 +132,8 @@ impl Drop for Ahead {
     }
 }
 
-/// Ends Cargo and its compilers, which outlive a Cargo that is ended by itself. None of them needs a
-/// signal if they have just ended.
+/// Ends Cargo and its compilers, which outlive a Cargo that is ended by itself. None of them needs
+/// a signal if they have just ended.
 fn end(group: Pid) {
     let _ = kill_process_group(group, Signal::TERM);
 }

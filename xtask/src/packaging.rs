@@ -59,8 +59,8 @@ fn check_paths(package: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The first line that includes a file by a path that climbs further than `depth` folders, outside of
-/// a file's last module if that is one of tests.
+/// The first line that includes a file by a path that climbs further than `depth` folders, outside
+/// of a file's last module if that is one of tests.
 fn leaves(source: &str, depth: usize) -> Option<usize> {
     let climbs = format!("\"{}", "../".repeat(depth + 1));
     let code = source.find("\n#[cfg(test)]\nmod tests {").map_or(source, |end| &source[..end]);

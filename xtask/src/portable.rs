@@ -32,7 +32,8 @@ const OPTIONAL: &[&str] = &["metrics", "serde", "tokio", "zerocopy"];
 
 /// Packages and features that are checked together; in the whole workspace each crate gets the
 /// features that any other asks for. Each optional feature is on in one of the last two and off in
-/// the other. The step `e2e` builds the command by itself, `fuzz` the simulator without its command.
+/// the other. The step `e2e` builds the command by itself, `fuzz` the simulator without its
+/// command.
 const FEATURES: [(&[&str], &[&str]); 4] = [
     (NO_STD, &["--no-default-features"]),
     (&["iwarp-crc", "iwarp-types", "iwarp-mem", "iwarp-os", "iwarp"], &[]),

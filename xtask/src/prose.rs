@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Comments in plain English: a comment names its subject first, and words that hide it become fewer.
+//! Comments in plain English: a comment names its subject first, and words that hide it become
+//! fewer.
 
 use std::fs;
 
@@ -14,14 +15,18 @@ const OPENINGS: [&str; 13] = [
     "Whom", "Whose", "Why",
 ];
 
-/// Words that hide who or what is meant, and the number of comment lines that have them. The number is
-/// lowered with each that goes.
+/// Words that hide who or what is meant, and the number of comment lines that have them. The number
+/// is lowered with each that goes.
 const WORDS: [(&str, usize); 4] =
     [("nobody", 7), ("the same", 74), ("whatever", 2), ("whoever", 1)];
 
+/// Columns that the line of a comment may have, as those of code. Rows of a table cannot be broken.
+const WIDTH: usize = 100;
+
 /// Checks the comments of all sources.
 pub(crate) fn check() -> Result<String> {
-    // Files that are not added yet count, so that the check says before a commit what it says after.
+    // Files that are not added yet count, so that the check says before a commit what it says
+    // after.
     let sources = ["ls-files", "--cached", "--others", "--exclude-standard", "--", "*.rs"];
     let listed = shell::output(shell::program("git").args(sources))?;
     let (mut problems, mut counts, mut comments) = (Vec::new(), [0; WORDS.len()], 0);
@@ -31,6 +36,8 @@ pub(crate) fn check() -> Result<String> {
         comments += found.comments;
         let opened = |(line, word): &(usize, &str)| format!("{file}:{line}: opens with {word}");
         problems.extend(found.openings.iter().map(opened));
+        let wide = |line: &usize| format!("{file}:{line}: has more than {WIDTH} columns");
+        problems.extend(found.wide.iter().map(wide));
         for (count, more) in counts.iter_mut().zip(found.words) {
             *count += more;
         }
@@ -43,7 +50,10 @@ pub(crate) fn check() -> Result<String> {
         }
     }
     if !problems.is_empty() {
-        bail!("name the subject first, and by its name:\n{}", problems.join("\n"));
+        bail!(
+            "name the subject first, and by its name, in lines that fit:\n{}",
+            problems.join("\n")
+        );
     }
     Ok(format!("{comments} comments name their subject"))
 }
@@ -54,6 +64,8 @@ struct Found {
     comments: usize,
     /// Lines, from 1 on, of comments that open with one of [`OPENINGS`].
     openings: Vec<(usize, &'static str)>,
+    /// Lines, from 1 on, that are wider than [`WIDTH`].
+    wide: Vec<usize>,
     /// Lines that have each of [`WORDS`].
     words: [usize; WORDS.len()],
 }
@@ -73,6 +85,9 @@ fn look_at(source: &str) -> Found {
             found.openings.extend(opening.map(|word| (number + 1, word)));
         }
         goes_on = !text.is_empty();
+        if line.chars().count() > WIDTH && !text.starts_with('|') {
+            found.wide.push(number + 1);
+        }
         let lower = text.to_lowercase();
         for ((word, _), count) in WORDS.iter().zip(&mut found.words) {
             *count += usize::from(lower.contains(word));
@@ -100,5 +115,12 @@ mod tests {
         assert_eq!(found.openings, [(1, "What"), (3, "Whether")]);
         assert_eq!(found.words, [0, 0, 0, 1]);
         assert_eq!(look_at("let url = \"// What\";\n"), Found::default());
+    }
+
+    #[test]
+    fn a_line_that_is_too_wide_counts_unless_it_is_a_row() {
+        let wide = "x".repeat(WIDTH);
+        let source = format!("// {}\n// {wide}\n/// | {wide} |\n{wide}{wide}\n", &wide[3..]);
+        assert_eq!(look_at(&source).wide, [2]);
     }
 }

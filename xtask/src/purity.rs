@@ -7,8 +7,8 @@
 //! compiler's notes in the built crate show it as well: the list of crates it refers to, through
 //! all its dependencies, may have `core` and `alloc` in it, not `std`.
 //!
-//! The library names each of its transports in one file only, so that everything else works over any.
-//! Every source file names its licence.
+//! The library names each of its transports in one file only, so that everything else works over
+//! any. Every source file names its licence.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,8 +25,8 @@ pub(crate) fn subject() -> PathBuf {
     head_of(CRATES[0])
 }
 
-/// The only files of the library that name the system's sockets of a kind, each with words that are in
-/// the names of its types, ours or std's. Comments may speak of either.
+/// The only files of the library that name the system's sockets of a kind, each with words that are
+/// in the names of its types, ours or std's. Comments may speak of either.
 const TRANSPORTS: [(&str, &[&str]); 2] =
     [("port/tcp.rs", &["Tcp"]), ("port/udp.rs", &["Udp", "DatagramSocket"])];
 

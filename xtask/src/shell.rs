@@ -207,8 +207,8 @@ fn count_before(text: &str, word: &str) -> u64 {
     digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }
 
-/// Runs a command that runs tests, shows its output as it comes and counts the tests. One
-/// that does not end in [`LONGEST`] is killed, with a report. A few tests that fail are run again, each by
+/// Runs a command that runs tests, shows its output as it comes and counts the tests. One that does
+/// not end in [`LONGEST`] is killed, with a report. A few tests that fail are run again, each by
 /// itself: see [`unsteady`].
 pub(crate) fn run_counted(command: &mut Command) -> Result<Tally> {
     let mut command = again::going_on(command);

@@ -21,8 +21,8 @@ pub(crate) struct Line {
     pub(crate) took: Duration,
 }
 
-/// The table of all steps, and what follows from it. `left_out` are those that were not chosen, each
-/// with the reason.
+/// The table of all steps, and what follows from it. `left_out` are those that were not chosen,
+/// each with the reason.
 pub(crate) fn of(lines: &[Line], not_reached: &[&Step], left_out: &[(&Step, String)]) -> String {
     let mut text = "\n════ summary\n".to_owned();
     for Line { step, outcome, took } in lines {

@@ -25,30 +25,30 @@
 //!
 //! # Exports
 //!
-//! `libibverbs.so.1` holds everything; `librdmacm.so.1` is a jump to `iwcm_*` symbols of the first for
-//! each of its names, so that a process has one engine whichever is loaded first. `exports.txt` of each
-//! is the single source for names, versions and implementations. The build script turns it into
-//! trampolines with `.symver` and a version script with empty nodes. `#[no_mangle]` and a script would
-//! silently lose the versions, as rustc passes a script of its own. A test compares the result with a
-//! checked-in list and with Debian's libraries.
+//! `libibverbs.so.1` holds everything; `librdmacm.so.1` is a jump to `iwcm_*` symbols of the first
+//! for each of its names, so that a process has one engine whichever is loaded first. `exports.txt`
+//! of each is the single source for names, versions and implementations. The build script turns it
+//! into trampolines with `.symver` and a version script with empty nodes. `#[no_mangle]` and a
+//! script would silently lose the versions, as rustc passes a script of its own. A test compares
+//! the result with a checked-in list and with Debian's libraries.
 //!
 //! # Objects
 //!
 //! Objects have the layout of the C headers (checked against the installed ones), followed by the
-//! library's own. Queue pairs and completion queues are always the extended kind. Posting and polling go
-//! from the program's pointer to the endpoint without a table. Waits are cancellation points whose
-//! frames own nothing; every other call puts a cancellation off until it returns.
+//! library's own. Queue pairs and completion queues are always the extended kind. Posting and
+//! polling go from the program's pointer to the endpoint without a table. Waits are cancellation
+//! points whose frames own nothing; every other call puts a cancellation off until it returns.
 //!
-//! A C object without connections is `Heritable`: the first call that uses it in a forked child makes
-//! the child's own behind the program's pointer, so `daemon()` after `rdma_listen` works as with a
-//! device whose state is in the kernel.
+//! A C object without connections is `Heritable`: the first call that uses it in a forked child
+//! makes the child's own behind the program's pointer, so `daemon()` after `rdma_listen` works as
+//! with a device whose state is in the kernel.
 //!
 //! # Personalities
 //!
 //! `iwarp` follows the RFCs: a completed Send or Write is in the transport's hands, and a Send that
-//! finds no receive ends the connection. `roce` behaves as programs for InfiniBand expect: completed
-//! means received, and a Send waits for its receive. That costs a Read of no bytes behind signalled
-//! requests, at most one at a time. UD and UC queue pairs are the same under both.
+//! finds no receive ends the connection. `roce` behaves as programs for InfiniBand expect:
+//! completed means received, and a Send waits for its receive. That costs a Read of no bytes behind
+//! signalled requests, at most one at a time. UD and UC queue pairs do not differ.
 
 #![cfg(target_os = "linux")]
 #![allow(

@@ -4,8 +4,9 @@
 //!
 //! An [`Errno`] with one of the numbers that mean a mistake is made by [`refuse!`] or [`decline!`],
 //! which want the sentence. The boundary ([`crate::guard`]) puts the verb before it. A place that
-//! refuses writes a line at the level `warn` the first time, as the program cannot have meant it, and
-//! at `info` from then on; one that declines writes at `info` only, as programs try what is there.
+//! refuses writes a line at the level `warn` the first time, as the program cannot have meant it,
+//! and at `info` from then on; one that declines writes at `info` only, as programs try what is
+//! there.
 
 use std::ffi::c_int;
 use std::fmt::Arguments;

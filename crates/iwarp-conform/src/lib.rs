@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A conformance tester for iWARP (MPA, DDP, RDMAP: RFC 5044, 5041, 5040, 6581, 7306), for anybody's
-//! stack, card or driver. The command `iwarp conform` runs it.
+//! A conformance tester for iWARP (MPA, DDP, RDMAP: RFC 5044, 5041, 5040, 6581, 7306), for
+//! anybody's stack, card or driver. The command `iwarp conform` runs it.
 //!
 //! It depends on nothing of this project: its encoder and decoder (`wire`) are its own, small and
 //! slow, so that a mistake of the stack that it tests is not repeated here. Its cases are data:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Orders: Sends by which a tester tells a target what to do by itself. `conformance/CASES.md` has the
-//! words.
+//! Orders: Sends by which a tester tells a target what to do by itself. `conformance/CASES.md` has
+//! the words.
 
 /// The Send that says that an order has been carried out.
 pub const DONE: &[u8] = b"done";
@@ -74,15 +74,15 @@ pub enum Operation {
     },
 }
 
-/// The work requests of an order from or to memory of `room` bytes, or the order as text if it makes no
-/// sense; `None` where the message is none.
+/// The work requests of an order from or to memory of `room` bytes, or the order as text if it
+/// makes no sense; `None` where the message is none.
 pub fn decode(message: &[u8], room: usize) -> Option<Result<Vec<Request>, String>> {
     let order = message.strip_prefix(PREFIX)?;
     Some(requests(order, room).ok_or_else(|| format!("{:?}", String::from_utf8_lossy(order))))
 }
 
-/// The work requests of "OPERATION[,OPERATION]... TIMES LENGTH STAG TO [OPERAND]..."; the operations take
-/// turns.
+/// The work requests of "OPERATION[,OPERATION]... TIMES LENGTH STAG TO [OPERAND]..."; the
+/// operations take turns.
 fn requests(order: &[u8], room: usize) -> Option<Vec<Request>> {
     let order = std::str::from_utf8(order).ok()?;
     let mut words = order.split(' ');

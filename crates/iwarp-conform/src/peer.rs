@@ -14,16 +14,16 @@ pub enum Peer {
     Any,
     /// rping: as a client it lends memory by its first Send.
     Rping,
-    /// A target on any device, `interop/conform_target.c`: lends memory by private data, as a client by
-    /// its first Send, answers Sends, and carries out orders.
+    /// A target on any device, `interop/conform_target.c`: lends memory by private data, as a
+    /// client by its first Send, answers Sends, and carries out orders.
     Verbs,
     /// This project's target: as [`Self::Verbs`], in user space and with RFC 7306.
     Ours,
 }
 
 impl Peer {
-    /// The reason why a case with these needs is not for such a peer, with any stack: known before anything
-    /// is sent.
+    /// The reason why a case with these needs is not for such a peer, with any stack: known before
+    /// anything is sent.
     pub fn lacks(self, needs: &[Need]) -> Option<&'static str> {
         needs.iter().find_map(|need| match need {
             _ if self == Self::Ours => None,

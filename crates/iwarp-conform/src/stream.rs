@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Messages on a connection in Full Operation. In every case everything that comes is looked at closely.
+//! Messages on a connection in Full Operation. In every case everything that comes is looked at
+//! closely.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -123,7 +124,8 @@ impl Stream {
         self.early.push_back(message);
     }
 
-    /// The next message other than Writes of nothing, and than Reads of nothing, which are answered.
+    /// The next message other than Writes of nothing, and than Reads of nothing, which are
+    /// answered.
     pub(crate) fn next(
         &mut self,
         link: &mut Link,

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use socket2::SockRef;
 
-/// A connected stream of bytes with a clock. No call waits for longer than it is told, by that clock.
+/// A connected stream of bytes with a clock. No call waits for longer than it is told, by that
+/// clock.
 pub trait Transport: Debug {
     /// This end and the peer's.
     ///
@@ -50,7 +51,8 @@ pub trait Transport: Debug {
     ///
     /// # Errors
     ///
-    /// `Unsupported` where there can be one only; those of connecting, which takes `patience` at most.
+    /// `Unsupported` where there can be one only; those of connecting, which takes `patience` at
+    /// most.
     fn another(&self, patience: Duration) -> io::Result<Box<dyn Transport>>;
 
     /// Ends this half of the stream.

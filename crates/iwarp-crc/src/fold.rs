@@ -57,8 +57,8 @@ pub(super) fn run(register: u32, data: &[u8]) -> u32 {
     table::run(Polynomial::Ethernet, register, rest)
 }
 
-/// Adds up as many pairs of blocks as there are in rounds of [`LANES`]. Returns the sum, and how many
-/// octets are in it.
+/// Adds up as many pairs of blocks as there are in rounds of [`LANES`]. Returns the sum, and how
+/// many octets are in it.
 #[target_feature(enable = "vpclmulqdq", enable = "pclmulqdq", enable = "avx2")]
 fn side_by_side(
     before: __m128i,
@@ -91,14 +91,15 @@ struct Factors(i64, i64);
 const ONE: Factors = factors(BLOCK);
 const TWO: Factors = factors(PAIR);
 const ROUND: Factors = factors(LANES * PAIR);
-/// Factors for a distance of so many octets. The low half stands for the higher powers, as bits are reflected.
+/// Factors for a distance of so many octets. The low half stands for the higher powers, as bits are
+/// reflected.
 const fn factors(octets: usize) -> Factors {
     let bits = octets * 8;
     Factors(power(bits + 32), power(bits - 32))
 }
 
-/// Remainder of x to the power of `exponent`, bits reflected, and once more multiplied by x, because
-/// the product of two reflected polynomials comes out one bit short.
+/// Remainder of x to the power of `exponent`, bits reflected, and once more multiplied by x,
+/// because the product of two reflected polynomials comes out one bit short.
 const fn power(exponent: usize) -> i64 {
     let mut remainder = 1_u32;
     let mut done = 0;

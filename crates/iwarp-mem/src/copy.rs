@@ -37,6 +37,7 @@ pub unsafe fn copy_out(to: &mut [MaybeUninit<u8>], from: *const u8) -> Result<()
 /// The bytes at `to`, as many as `from` has, are writable or not mapped. Others may read and write
 /// there meanwhile; no Rust reference to them is in use.
 pub unsafe fn copy_in(to: *mut u8, from: &[u8]) -> Result<(), AccessError> {
-    // SAFETY: of `to` this function's contract says it; `from` is borrowed, so the two do not overlap.
+    // SAFETY: of `to` this function's contract says it; `from` is borrowed, so the two do not
+    // overlap.
     Ok(unsafe { store(to, from.as_ptr(), from.len()) }?)
 }

@@ -65,7 +65,8 @@ impl Gate {
         debug_assert_ne!(before & COUNT, 0);
     }
 
-    /// Refuses new uses, then waits until those inside have left. A closed gate may be closed again.
+    /// Refuses new uses, then waits until those inside have left. A closed gate may be closed
+    /// again.
     pub(crate) fn close(&self) {
         let mut word = self.0.fetch_and(COUNT, Ordering::Acquire) & COUNT;
         let mut round = 0;

@@ -12,9 +12,9 @@ use crate::slot::{Kind, RegionControl};
 
 impl MemoryTable {
     /// Registers, under the same STags, the regions of protection domain `pd` of `parents` in the
-    /// domain `to` of this table. `parents` is the copy of the parent's table that a forked child has,
-    /// where nothing changes any more. Returns how many regions stay behind: those that are invalid,
-    /// that one stream alone may use, or whose memory this process lacks.
+    /// domain `to` of this table. `parents` is the copy of the parent's table that a forked child
+    /// has, where nothing changes any more. Returns how many regions stay behind: those that are
+    /// invalid, that one stream alone may use, or whose memory this process lacks.
     ///
     /// # Safety
     ///
@@ -22,8 +22,8 @@ impl MemoryTable {
     ///
     /// # Errors
     ///
-    /// `Exhausted`, and none is registered, where a thread of the parent was changing its table at the
-    /// moment of the fork.
+    /// `Exhausted`, and none is registered, where a thread of the parent was changing its table at
+    /// the moment of the fork.
     pub unsafe fn inherit(
         &self,
         parents: &Self,

@@ -91,7 +91,8 @@ impl Memory for MemoryTable {
         let target = self.guard_remote(who, stag, to, 8, RemoteAccess::Atomic)?;
         check_alignment(target.as_ptr())?;
         let word = target.as_mut_ptr().cast::<u64>();
-        // SAFETY: the guard covers 8 bytes, which were registered as writable, and `word` is aligned.
+        // SAFETY: the guard covers 8 bytes, which were registered as writable, and `word` is
+        // aligned.
         unsafe { atomic(word, op) }.map_err(AccessError::from)
     }
 

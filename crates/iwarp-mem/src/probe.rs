@@ -2,11 +2,11 @@
 
 //! Checks whether a program's memory exists and grants the access to be registered.
 //!
-//! Each of up to 64 pages is tried, without any system call. Of a larger region the first and the last
-//! page are tried, and the rest is looked up in `/proc/self/maps` (by `PROCMAP_QUERY` where available),
-//! as touching pages would commit memory that the program has only reserved. If the file cannot be read,
-//! 64 places are tried. (Considered: `procfs`. A registration allocates nothing here, and stops reading
-//! at the end of the range.)
+//! Each of up to 64 pages is tried, without any system call. Of a larger region the first and the
+//! last page are tried, and the rest is looked up in `/proc/self/maps` (by `PROCMAP_QUERY` where
+//! available), as touching pages would commit memory that the program has only reserved. If the
+//! file cannot be read, 64 places are tried. (Considered: `procfs`. A registration allocates
+//! nothing here, and stops reading at the end of the range.)
 
 use std::ffi::CStr;
 use std::os::fd::AsRawFd;
@@ -73,7 +73,8 @@ mod mappings {
 
     const MAPS: &CStr = c"/proc/self/maps";
 
-    /// Checks that mappings of the right kind cover the range; `None` where the kernel does not tell.
+    /// Checks that mappings of the right kind cover the range; `None` where the kernel does not
+    /// tell.
     pub(super) fn cover(
         start: usize,
         end: usize,

@@ -11,21 +11,21 @@
 //! Memory is *large or growing* if a program or a peer decides its size. It is asked for with
 //! `try_reserve` or [`zeroed`].
 //!
-//! - A completion queue has room for all its completions from the start (pages that are not used are not
-//!   touched). The queue pair's events have room for the completion of each request from the moment it
-//!   is posted. So completing needs no memory. The lists of queue pair numbers and of a completion
-//!   queue's owners have room for giving entries back.
-//! - Work queues grow with the number of requests posted at one time. A post that finds no memory queues
-//!   nothing and returns `OutOfMemory` (`ENOMEM`, and `bad_wr`).
-//! - Peers cannot post, so a shortage of memory for their data, parked messages and parts of FPDUs, ends
-//!   their connection with Terminate 0/0/00. A receiving thread that gets no staging takes its turn with
-//!   the device's own. If there is no transmit queue, sending waits 10 ms and is retried on the worker,
-//!   which has one. An incoming connection is refused with one line.
-//! - Small objects (`Arc`, `Box`, map nodes, log lines: up to 4 KiB) cannot be refused in stable Rust.
-//!   Each call that makes an object or a connection first asks for room for all of them in one piece
-//!   ([`afford`], 32 KiB, given back at once), which guarantees nothing if other threads allocate as
-//!   well. A Rust program has the allocator of its choice; if that has less than 4 KiB left, Rust ends
-//!   the process.
+//! - A completion queue has room for all its completions from the start (pages that are not used
+//!   are not touched). The queue pair's events have room for the completion of each request from
+//!   the moment it is posted. So completing needs no memory. The lists of queue pair numbers and of
+//!   a completion queue's owners have room for giving entries back.
+//! - Work queues grow with the number of requests posted at one time. A post that finds no memory
+//!   queues nothing and returns `OutOfMemory` (`ENOMEM`, and `bad_wr`).
+//! - Peers cannot post, so a shortage of memory for their data, parked messages and parts of FPDUs,
+//!   ends their connection with Terminate 0/0/00. A receiving thread that gets no staging takes its
+//!   turn with the device's own. If there is no transmit queue, sending waits 10 ms and is retried
+//!   on the worker, which has one. An incoming connection is refused with one line.
+//! - Small objects (`Arc`, `Box`, map nodes, log lines: up to 4 KiB) cannot be refused in stable
+//!   Rust. Each call that makes an object or a connection first asks for room for all of them in
+//!   one piece ([`afford`], 32 KiB, given back at once), which guarantees nothing if other threads
+//!   allocate as well. A Rust program has the allocator of its choice; if that has less than 4 KiB
+//!   left, Rust ends the process.
 //! - The C library ends the process if it cannot register the destructor of a thread-local, so the
 //!   library first touches its thread-locals after the same request.
 

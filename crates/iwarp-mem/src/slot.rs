@@ -171,8 +171,8 @@ impl Slot {
         Controlled { slot: self, control }
     }
 
-    /// As [`Self::control`]; `None` where another thread has it, who may wait for a use of this one's, or
-    /// had it in the parent of this forked child.
+    /// As [`Self::control`]; `None` where another thread has it, who may wait for a use of this
+    /// one's, or had it in the parent of this forked child.
     pub(crate) fn try_control(&self) -> Option<Controlled<'_>> {
         let control = match self.control.try_lock() {
             Ok(control) => control,

@@ -9,15 +9,15 @@
 //! slots and the tables that were outgrown are never freed while the `StagTable` lives, and the
 //! slot's gate decides whether it still serves that STag.
 //!
-//! Indices have 23 bits, and keys 8. The size of the table follows the number of live STags, and drawing
-//! from the whole range costs nothing. A lookup that finds nothing, which ends a connection, looks again
-//! under the lock for registration, because a removal may be moving entries nearer to their home
-//! positions (modelled with loom). The table keeps slots and outgrown tables for its whole life, so
-//! memory follows the largest number ever alive at one time. A freed index rests while 2^20 others are
-//! freed: two bitmaps, 2 MB at most.
+//! Indices have 23 bits, and keys 8. The size of the table follows the number of live STags, and
+//! drawing from the whole range costs nothing. A lookup that finds nothing, which ends a
+//! connection, looks again under the lock for registration, because a removal may be moving entries
+//! nearer to their home positions (modelled with loom). The table keeps slots and outgrown tables
+//! for its whole life, so memory follows the largest number ever alive at one time. A freed index
+//! rests while 2^20 others are freed: two bitmaps, 2 MB at most.
 //!
-//! (Considered: `slab` and `slotmap`. Slots are looked up without a lock while others change them, and
-//! named by numbers drawn at random.)
+//! (Considered: `slab` and `slotmap`. Slots are looked up without a lock while others change them,
+//! and named by numbers drawn at random.)
 
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
 use std::ptr::NonNull;

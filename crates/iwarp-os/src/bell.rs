@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// See the [module](self). It belongs to one mutex, under which the program changes what threads wait
-/// for.
+/// See the [module](self). It belongs to one mutex, under which the program changes what threads
+/// wait for.
 #[derive(Debug, Default)]
 pub struct Bell {
     /// Threads that wait, or are about to: each has counted itself with the mutex held.
@@ -24,8 +24,8 @@ impl Bell {
         Self { waiting: AtomicUsize::new(0), condvar: Condvar::new() }
     }
 
-    /// Wakes all threads that wait. To be called after the change, with the mutex held or released: a
-    /// thread that takes it later sees the change, and one that has held it before is counted.
+    /// Wakes all threads that wait. To be called after the change, with the mutex held or released:
+    /// a thread that takes it later sees the change, and one that has held it before is counted.
     #[inline]
     pub fn ring(&self) {
         if self.waiting.load(Ordering::SeqCst) > 0 {

@@ -5,8 +5,8 @@
 //! A checksum that covers the IP header (RoCE's ICRC) asks for that: an unconnected socket that
 //! forbids fragmentation sends IPv4 packets with identification 0, or those of one segmented send
 //! with 0, 1, 2, ... (`UDP_SEGMENT`). So these sockets are never connected, and each message says
-//! from which address it goes. IPv4 and IPv6 have sockets of their own, or share one that is bound to
-//! `::`: then both sets of options are set, and addresses are handed out as those that they are.
+//! from which address it goes. IPv4 and IPv6 have sockets of their own, or share one that is bound
+//! to `::`: then both sets of options are set, and addresses are handed out as those that they are.
 //!
 //! ```text
 //!   options    options that are set once: path MTU discovery, control messages, buffers, checksums

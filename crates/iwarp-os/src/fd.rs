@@ -51,7 +51,8 @@ impl OurFd {
     /// This descriptor as one of this process, a forked child, which closes it.
     pub(crate) fn take_over(&self) -> Self {
         debug_assert!(self.process.forked(), "it is this process's");
-        // SAFETY: open here, as the caller has found, and what was inherited is never closed but by this.
+        // SAFETY: open here, as the caller has found, and what was inherited is never closed but by
+        // this.
         let fd = unsafe { OwnedFd::from_raw_fd(self.fd.as_raw_fd()) };
         Self { fd: ManuallyDrop::new(fd), process: ForkGeneration::new() }
     }

@@ -10,14 +10,15 @@
 //!
 //! A page that the kernel wipes in a child (`MADV_WIPEONFORK`) holds the number of the process.
 //! Inherited handles answer with errors, or with a neutral value where no error is possible, and
-//! dropping them frees nothing. Code below the handles does not check. The child closes its copies of
-//! all internal descriptors at once (in the fork handler, or at the first call), so it shuts down none
-//! of the parent's connections, and the peer sees the parent's FIN. It keeps the ports that ids have
-//! bound (`Reservation::bequeath`). A device, a domain with its regions, a channel or an id without a
-//! connection can be made anew in the place of the inherited one. Of the parent's objects the child
-//! reads what does not change, and tries locks only. Statics are [`PerProcess`], or set once by the
-//! first thread, for which no other waits (`once_cell::race` in the C libraries). The engine starts its
-//! worker with `pthread_create`, because std's threads begin with a lock.
+//! dropping them frees nothing. Code below the handles does not check. The child closes its copies
+//! of all internal descriptors at once (in the fork handler, or at the first call), so it shuts
+//! down none of the parent's connections, and the peer sees the parent's FIN. It keeps the ports
+//! that ids have bound (`Reservation::bequeath`). A device, a domain with its regions, a channel or
+//! an id without a connection can be made anew in the place of the inherited one. Of the parent's
+//! objects the child reads what does not change, and tries locks only. Statics are [`PerProcess`],
+//! or set once by the first thread, for which no other waits (`once_cell::race` in the C
+//! libraries). The engine starts its worker with `pthread_create`, because std's threads begin with
+//! a lock.
 
 use std::num::NonZeroU64;
 use std::ptr::{NonNull, null_mut};
@@ -95,8 +96,9 @@ impl<T: Default + Send + Sync + 'static> PerProcess<T> {
 }
 
 impl<T: Send + Sync + 'static> PerProcess<T> {
-    /// This process's, which `make` makes the first time, in a child perhaps of its parent's. That may
-    /// be in any state: a lock in it is only tried. Several threads may make one, and one is kept.
+    /// This process's, which `make` makes the first time, in a child perhaps of its parent's. That
+    /// may be in any state: a lock in it is only tried. Several threads may make one, and one is
+    /// kept.
     pub fn get_or_make(&'static self, make: impl Fn(Option<&T>) -> T) -> &'static T {
         let process = ForkGeneration::new();
         let mut found = self.slot.load(Ordering::Acquire);
@@ -126,8 +128,8 @@ impl<T: Send + Sync + 'static> PerProcess<T> {
 }
 
 impl<T: Clone + Default + Send + 'static> PerProcess<Mutex<T>> {
-    /// This process's, which in a child begins as a copy of its parent's, unless a thread of the parent
-    /// was about to change that.
+    /// This process's, which in a child begins as a copy of its parent's, unless a thread of the
+    /// parent was about to change that.
     pub fn get_or_copy(&'static self) -> &'static Mutex<T> {
         self.get_or_make(|parents| {
             let parents = parents.and_then(|parents| parents.try_lock().ok());
@@ -291,8 +293,8 @@ pub use pretended::{Pretence, pretend_child};
 #[cfg(test)]
 static CHILDREN: std::sync::RwLock<()> = std::sync::RwLock::new(());
 
-/// Keeps tests beside the caller's from forking until it is dropped: a child holds all sockets of the
-/// process until it ends.
+/// Keeps tests beside the caller's from forking until it is dropped: a child holds all sockets of
+/// the process until it ends.
 #[cfg(test)]
 pub(crate) fn without_children() -> std::sync::RwLockReadGuard<'static, ()> {
     CHILDREN.read().unwrap_or_else(std::sync::PoisonError::into_inner)

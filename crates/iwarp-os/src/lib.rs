@@ -45,33 +45,33 @@
 //!
 //! # Other systems
 //!
-//! A port to macOS or FreeBSD would have to replace these, as far as the documentation of those systems
-//! tells. None of it was tried.
+//! A port to macOS or FreeBSD would have to replace these, as far as the documentation of those
+//! systems tells. None of it was tried.
 //!
 //! - epoll, and an epoll within another (for poll sets; a completion channel's descriptor, which
-//!   programs and runtimes wait on): kqueue, which nests as well; the crate `polling` reaches it and
-//!   gives its descriptor away.
+//!   programs and runtimes wait on): kqueue, which nests as well; the crate `polling` reaches it
+//!   and gives its descriptor away.
 //! - eventfd, futex (for bells, sleeping threads): `EVFILT_USER` or a pipe; FreeBSD 13 has eventfd.
 //! - `SIOCOUTQ`, `TCP_INFO` (for the bytes that the peer's TCP has not acknowledged; metrics):
 //!   `SO_NWRITE` (macOS), `FIONWRITE` (FreeBSD); other structures.
 //! - the frame of SIGSEGV on x86-64, `process_vm_readv` elsewhere (for memory that is gone kills no
 //!   process): other frames on x86-64; on AArch64, which is most of macOS, the same technique with
 //!   instructions of that processor, or only memory that the library allocates.
-//! - `MADV_WIPEONFORK` (for forked children): `minherit`: `INHERIT_ZERO` (FreeBSD), `VM_INHERIT_NONE`
-//!   (macOS).
+//! - `MADV_WIPEONFORK` (for forked children): `minherit`: `INHERIT_ZERO` (FreeBSD),
+//!   `VM_INHERIT_NONE` (macOS).
 //! - `sock_diag`, `/proc/net/tcp` (for the owner of a peer's process on this host):
-//!   `net.inet.tcp.getcred` (FreeBSD); nothing without root on macOS: there only the proof would protect
-//!   queue pairs that meet without the connection manager.
+//!   `net.inet.tcp.getcred` (FreeBSD); nothing without root on macOS: there only the proof would
+//!   protect queue pairs that meet without the connection manager.
 //! - `/proc/self/maps` (for registering memory without touching it): `mach_vm_region` (macOS),
 //!   `kinfo_getvmmap` (FreeBSD).
-//! - `UDP_SEGMENT`, `recvmmsg`, a filter of a port that processes share (for UD, UC, RoCE v2): FreeBSD
-//!   has `recvmmsg`; neither shares a port by a filter.
-//! - glibc's `LD_AUDIT`, symbol versions (for drop-in libraries): not there; nor have programs that want
-//!   them another libibverbs there.
+//! - `UDP_SEGMENT`, `recvmmsg`, a filter of a port that processes share (for UD, UC, RoCE v2):
+//!   FreeBSD has `recvmmsg`; neither shares a port by a filter.
+//! - glibc's `LD_AUDIT`, symbol versions (for drop-in libraries): not there; nor have programs that
+//!   want them another libibverbs there.
 //!
 //! iWARP between Rust programs needs the first four. They are all in this crate and in `iwarp-mem`,
-//! below one module each, but two of them carry promises to users, which a port could not test without
-//! such a machine.
+//! below one module each, but two of them carry promises to users, which a port could not test
+//! without such a machine.
 #![cfg(any(target_os = "linux", target_os = "android"))]
 
 pub mod addr;

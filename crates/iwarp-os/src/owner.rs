@@ -6,8 +6,9 @@
 //! that is denied or absent `/proc/net/tcp` and `tcp6` list them all. Users are seen as in our own
 //! user namespace; one that it does not know is the overflow user (65534, mostly).
 //!
-//! (Considered: netlink crates, five of them for one question; `procfs`, which reads whole tables into
-//! memory; and the C library's look-up of users, which loads modules that may ask the network.)
+//! (Considered: netlink crates, five of them for one question; `procfs`, which reads whole tables
+//! into memory; and the C library's look-up of users, which loads modules that may ask the
+//! network.)
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -46,8 +47,8 @@ pub fn owner_of(addr: SocketAddr, to: SocketAddr) -> io::Result<Owner> {
     listed(addr, to)
 }
 
-/// The owners of the UDP sockets that have an address and port, or all addresses and that port, as far
-/// as the system tells.
+/// The owners of the UDP sockets that have an address and port, or all addresses and that port, as
+/// far as the system tells.
 pub fn udp_owners(addr: SocketAddr) -> Vec<Owner> {
     let addr = canonical(addr);
     // Of the thread: it may have another network than the process.

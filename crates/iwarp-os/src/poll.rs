@@ -173,8 +173,8 @@ impl Epoll {
     /// Waits by a system call of all six arguments: valgrind looks at the length of the signal mask
     /// also where there is none, and reports what a call that leaves it out has in the register.
     ///
-    /// `call` gets the set, the room for events and how many there is room for, and returns how many of
-    /// them the kernel has filled in.
+    /// `call` gets the set, the room for events and how many there is room for, and returns how
+    /// many of them the kernel has filled in.
     fn wait_by(
         &self,
         events: &mut Events,
@@ -520,8 +520,8 @@ fn capped_secs(timeout: Duration) -> i64 {
 
 as_fd!(Epoll EventFd);
 
-/// The CPU on which the last packet of a socket was received (`SO_INCOMING_CPU`): over loopback, the
-/// one where its sender ran. `None` before the first, and of what is no socket.
+/// The CPU on which the last packet of a socket was received (`SO_INCOMING_CPU`): over loopback,
+/// the one where its sender ran. `None` before the first, and of what is no socket.
 pub fn incoming_cpu(fd: BorrowedFd<'_>) -> Option<usize> {
     let cpu = crate::sockopt::int(fd, libc::SOL_SOCKET, libc::SO_INCOMING_CPU).ok()?;
     usize::try_from(cpu).ok()

@@ -65,8 +65,8 @@ impl Debuggee {
     ///
     /// # Errors
     ///
-    /// `EPERM` where the system lets this process debug no other (`ptrace_scope`, sandboxes); `EBADF`;
-    /// shortages.
+    /// `EPERM` where the system lets this process debug no other (`ptrace_scope`, sandboxes);
+    /// `EBADF`; shortages.
     pub fn descriptor(&self, number: RawFd) -> io::Result<OwnedFd> {
         Ok(pidfd_getfd(&self.pidfd, number, PidfdGetfdFlags::empty())?)
     }

@@ -81,8 +81,8 @@ impl Register {
         Ok((lock.l_type != libc::F_UNLCK as c_short).then_some(process))
     }
 
-    /// Processes that hold places of any register, or locks that look like such, as far as they have
-    /// numbers in our PID namespace and the system tells.
+    /// Processes that hold places of any register, or locks that look like such, as far as they
+    /// have numbers in our PID namespace and the system tells.
     pub fn holders() -> BTreeSet<u32> {
         let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
         locks.lines().filter_map(holder_in).collect()

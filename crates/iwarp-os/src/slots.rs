@@ -160,7 +160,8 @@ impl Vault {
         self.layout
     }
 
-    /// The socket of a slot. Processes that ask at the same moment again and again may get an error.
+    /// The socket of a slot. Processes that ask at the same moment again and again may get an
+    /// error.
     ///
     /// # Errors
     ///
@@ -407,7 +408,8 @@ fn udp(addr: SocketAddr) -> io::Result<OwnedFd> {
 }
 
 /// Has the kernel choose the socket by the slot of the destination queue pair number, for the whole
-/// group of this one, in which there are so many. The program's packet begins behind the UDP header.
+/// group of this one, in which there are so many. The program's packet begins behind the UDP
+/// header.
 fn choose_by_qpn(socket: BorrowedFd<'_>, layout: Layout, slots: u16) -> io::Result<()> {
     const MULTICAST: u32 = (1 << QPN_BITS) - 1;
 

@@ -157,8 +157,9 @@ impl TcpSocket {
     /// # Errors
     ///
     /// `WouldBlock` when none is waiting. Network errors of the connection itself (`EPROTO`,
-    /// `NetworkDown`, ...) concern that connection, not the listener ([`is_of_connection`]): call again.
-    /// After any other it is still waiting: a level-triggered poll reports it again at once, so pause.
+    /// `NetworkDown`, ...) concern that connection, not the listener ([`is_of_connection`]): call
+    /// again. After any other it is still waiting: a level-triggered poll reports it again at once,
+    /// so pause.
     pub fn accept(&self) -> io::Result<(TcpSocket, SocketAddr)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         loop {

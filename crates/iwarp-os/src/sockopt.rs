@@ -2,8 +2,8 @@
 
 //! Socket options that rustix does not have, by raw system call.
 //!
-//! (Considered: `socket2` and `nix`. They call libc's functions, which preloaded libraries replace, and
-//! lack several of these options.)
+//! (Considered: `socket2` and `nix`. They call libc's functions, which preloaded libraries replace,
+//! and lack several of these options.)
 
 use std::ffi::{c_int, c_ushort};
 use std::io;

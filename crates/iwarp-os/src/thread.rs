@@ -106,8 +106,8 @@ pub fn program() -> Program {
     let count = || (ours.running.load(Ordering::SeqCst), ours.changes.load(Ordering::SeqCst));
     let before = count();
     let Some((ended, threads)) = first_and_all() else { return Program::Runs };
-    // A thread counts for the system for longer than it counts here. The first one counts for as long
-    // as there is another.
+    // A thread counts for the system for longer than it counts here. The first one counts for as
+    // long as there is another.
     match ended {
         false => Program::Runs,
         true if threads == before.0 + 1 && count() == before => Program::Gone,
@@ -145,10 +145,11 @@ pub fn exit_for_program() {
     }
 }
 
-/// Has `hook` called in the calling thread as that ends by `pthread_exit`, if it is the first of the
-/// process: the C library then drops no thread-locals, but calls the destructors of keys.
+/// Has `hook` called in the calling thread as that ends by `pthread_exit`, if it is the first of
+/// the process: the C library then drops no thread-locals, but calls the destructors of keys.
 pub fn on_exit_of_first(hook: fn()) {
-    /// One more than the key; 0: none. Only the first thread makes it, so there is no other to wait for.
+    /// One more than the key; 0: none. Only the first thread makes it, so there is no other to wait
+    /// for.
     static KEY: AtomicU32 = AtomicU32::new(0);
 
     // SAFETY: both ask for a number.
@@ -156,8 +157,8 @@ pub fn on_exit_of_first(hook: fn()) {
         return;
     }
     let mut key = KEY.load(Ordering::Relaxed).wrapping_sub(1);
-    // SAFETY: writes to `key` where it succeeds. The caller has a thread-local with a destructor, which
-    // keeps this library loaded until its thread has ended.
+    // SAFETY: writes to `key` where it succeeds. The caller has a thread-local with a destructor,
+    // which keeps this library loaded until its thread has ended.
     if key == u32::MAX && unsafe { libc::pthread_key_create(&mut key, Some(call_hook)) } != 0 {
         return;
     }
@@ -179,8 +180,8 @@ extern "C" fn run_exit(blocked: *mut c_void) -> *mut c_void {
 }
 
 fn exit_with(blocked: Option<libc::sigset_t>) -> ! {
-    // SAFETY: reads a mask that the system has written. Exiting is what the C library would do in the
-    // last thread of the program.
+    // SAFETY: reads a mask that the system has written. Exiting is what the C library would do in
+    // the last thread of the program.
     unsafe {
         if let Some(blocked) = &blocked {
             libc::pthread_sigmask(libc::SIG_SETMASK, blocked, null_mut());

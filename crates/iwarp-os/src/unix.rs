@@ -141,8 +141,8 @@ impl SeqSocket {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` where the other end does not read; `ETOOMANYREFS` where more descriptors of this
-    /// user are on their way than the hard limit allows; `BrokenPipe`, `ConnectionReset`.
+    /// `WouldBlock` where the other end does not read; `ETOOMANYREFS` where more descriptors of
+    /// this user are on their way than the hard limit allows; `BrokenPipe`, `ConnectionReset`.
     pub fn send(&self, message: &[u8], passed: &[BorrowedFd<'_>]) -> io::Result<()> {
         if passed.len() > MAX_PASSED {
             return Err(Errno::INVAL.into());
@@ -203,7 +203,8 @@ impl SeqSocket {
     }
 }
 
-/// The abstract names of sockets here that begin so, each once; none where the system does not tell.
+/// The abstract names of sockets here that begin so, each once; none where the system does not
+/// tell.
 pub fn names(prefix: &[u8]) -> BTreeSet<Vec<u8>> {
     // Of the thread: it may have another network than the process.
     let list = std::fs::read("/proc/thread-self/net/unix").unwrap_or_default();

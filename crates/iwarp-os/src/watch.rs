@@ -36,8 +36,8 @@ impl AddressWatch {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         // The default protocol is NETLINK_ROUTE.
         let fd = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
-        // The least that the system allows: messages that find no room leave an error, which says as
-        // much. One that refuses keeps more of them.
+        // The least that the system allows: messages that find no room leave an error, which says
+        // as much. One that refuses keeps more of them.
         let _ = sockopt::set_socket_recv_buffer_size(&fd, 0);
         rustix::net::bind(&fd, &SocketAddrNetlink::new(0, GROUPS))?;
         Ok(Self { fd: FdPlace::Internal.put(fd) })
@@ -48,8 +48,8 @@ impl AddressWatch {
         if self.receive(RecvFlags::PEEK) == Err(Errno::AGAIN) {
             return false;
         }
-        // A program that has closed our descriptor may have a socket of its own under the number, which
-        // is not to lose what comes to it. Then everything may have changed, each time.
+        // A program that has closed our descriptor may have a socket of its own under the number,
+        // which is not to lose what comes to it. Then everything may have changed, each time.
         let name = rustix::net::getsockname(self);
         if name.is_ok_and(|name| SocketAddrNetlink::try_from(name).is_ok()) {
             let messages = (0..MESSAGES).map(|_| self.receive(RecvFlags::empty()));

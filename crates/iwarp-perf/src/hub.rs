@@ -44,7 +44,8 @@ impl Hub {
         self.lines.first()?.stream.congestion()
     }
 
-    /// Calls `work` with each line that is ready for what `awaits` says, until no line awaits anything.
+    /// Calls `work` with each line that is ready for what `awaits` says, until no line awaits
+    /// anything.
     fn serve_each(
         &mut self,
         awaits: impl Fn(&Line) -> PollFlags,

@@ -134,8 +134,8 @@ impl<'a> Runner<'a> {
 }
 
 /// The order of the subjects in a round: that of a Williams design, in which each is at each place
-/// equally often, and follows each other one equally often (after `subjects` rounds, or twice as many
-/// where their number is odd).
+/// equally often, and follows each other one equally often (after `subjects` rounds, or twice as
+/// many where their number is odd).
 fn order(round: usize, subjects: usize) -> impl Iterator<Item = usize> {
     let backwards = subjects % 2 == 1 && (round / subjects) % 2 == 1;
     (0..subjects).map(move |turn| {

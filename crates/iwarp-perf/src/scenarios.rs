@@ -216,8 +216,8 @@ fn crowd(plan: &mut Plan, selection: &Selection) {
     }
 }
 
-/// Tasks of a tokio runtime: those of RDMA share one session, those of TCP have connections of their
-/// own. And threads that block on one session.
+/// Tasks of a tokio runtime: those of RDMA share one session, those of TCP have connections of
+/// their own. And threads that block on one session.
 fn tasks(plan: &mut Plan, selection: &Selection) {
     let anywhere = selection.anywhere();
     for &size in &selection.sizes(&ASYNC_SIZES) {

@@ -128,8 +128,8 @@ pub(super) enum Kind {
     Dial,
     /// They carry messages, and each has a thread and a device of its own at the client.
     Fleet,
-    /// They carry messages, and tasks of a tokio runtime use them: each a connection of its own over
-    /// raw TCP, all of them one session by RDMA.
+    /// They carry messages, and tasks of a tokio runtime use them: each a connection of its own
+    /// over raw TCP, all of them one session by RDMA.
     Tasks,
     /// They carry messages, and threads that block use one session.
     Threads,

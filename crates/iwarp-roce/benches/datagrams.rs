@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Times of UC and UD queue pairs: messages of 64 octets, in lists of 32, posted, built and told; and
-//! taken, placed and told. No port, no system call; memory is a vector.
+//! Times of UC and UD queue pairs: messages of 64 octets, in lists of 32, posted, built and told;
+//! and taken, placed and told. No port, no system call; memory is a vector.
 
 #![allow(missing_docs, reason = "criterion's macros write functions")]
 

@@ -74,7 +74,8 @@ pub struct Attributes {
     pub sq_psn: Psn,
     /// PSN of the first packet that is expected (ROCE-075).
     pub rq_psn: Psn,
-    /// Local ACK timeout code: 4.096 us x 2^code; 1 to 9 count as 10 (4.2 ms), 0 waits for ever (ROCE-061).
+    /// Local ACK timeout code: 4.096 us x 2^code; 1 to 9 count as 10 (4.2 ms), 0 waits for ever
+    /// (ROCE-061).
     pub timeout: u8,
     /// Times that a request is sent again for want of an answer, or after a sequence error: 0..7
     /// (ROCE-062).

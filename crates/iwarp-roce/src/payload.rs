@@ -7,7 +7,8 @@ use alloc::vec::Vec;
 use iwarp_types::list::{refill, sub_list};
 use iwarp_types::{AccessError, Accessor, Digest, Memory, Payload, PostError, Sge};
 
-/// The payload of a posted send work request, with storage that the next one in its place uses again.
+/// The payload of a posted send work request, with storage that the next one in its place uses
+/// again.
 #[derive(Debug, Default)]
 pub(crate) struct Stored {
     is_inline: bool,

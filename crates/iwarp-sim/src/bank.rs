@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Registered memory in plain vectors, and beside each region a shadow: what the octets have to be by
-//! the oracle's own reading.
+//! Registered memory in plain vectors, and beside each region a shadow: what the octets have to be
+//! by the oracle's own reading.
 
 use std::ops::Range;
 

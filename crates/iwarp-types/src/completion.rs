@@ -103,8 +103,8 @@ impl fmt::Display for WcStatus {
     }
 }
 
-/// A work completion. More may be known of one some day (of a datagram who sent it): a core makes it
-/// by [`Self::new`] and adds what it has.
+/// A work completion. More may be known of one some day (of a datagram who sent it): a core makes
+/// it by [`Self::new`] and adds what it has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct WorkCompletion {

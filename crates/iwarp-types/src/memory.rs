@@ -2,10 +2,10 @@
 
 //! Registered memory, as a protocol asks for it.
 //!
-//! An argument of each call, never a field (and `dyn` only for a [`StreamCore`](crate::StreamCore)):
-//! the core holds no buffer, and a lock on one ([`Use`]) for as long as a system call may take at
-//! most. Every method checks the
-//! access anew, because a region may be invalidated or deregistered between any two of them.
+//! An argument of each call, never a field (and `dyn` only for a
+//! [`StreamCore`](crate::StreamCore)): the core holds no buffer, and a lock on one ([`Use`]) for as
+//! long as a system call may take at most. Every method checks the access anew, because a region
+//! may be invalidated or deregistered between any two of them.
 
 use crate::{
     Access, AccessError, Accessor, AtomicOp, Digest, RemoteAccess, Stag, TaggedOffset, Usage,

@@ -3,10 +3,11 @@
 //! Cores: protocols as the engine drives them.
 //!
 //! The engine calls iWARP's core statically and keeps its two pipelines outside the lock. A
-//! [`StreamCore`] gets all octets that have come, or all the room there is, in one virtual call under
-//! the lock. Events use the verbs' vocabulary, generic over the core's own reasons and faults.
-//! (Considered: endpoints that are generic over their core. Every holder of one, from the poll group to
-//! the connection manager, would be generic too, or make a virtual call for each poll.)
+//! [`StreamCore`] gets all octets that have come, or all the room there is, in one virtual call
+//! under the lock. Events use the verbs' vocabulary, generic over the core's own reasons and
+//! faults. (Considered: endpoints that are generic over their core. Every holder of one, from the
+//! poll group to the connection manager, would be generic too, or make a virtual call for each
+//! poll.)
 
 use core::fmt::Debug;
 use core::time::Duration;
@@ -73,7 +74,8 @@ pub trait Core: Send + Debug {
     ///
     /// # Errors
     ///
-    /// [`PostError`]; the request is not queued then. The engine, not the core, counts how many fit.
+    /// [`PostError`]; the request is not queued then. The engine, not the core, counts how many
+    /// fit.
     fn post_send(&mut self, request: &SendRequest<'_>) -> Result<(), PostError>;
 
     /// Posts a receive work request.

@@ -18,7 +18,8 @@ pub enum Protocol {
     Other,
 }
 
-/// The reason why one end broke off a connection: the code that the wire carries, and what it means.
+/// The reason why one end broke off a connection: the code that the wire carries, and what it
+/// means.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Reason {
     protocol: Protocol,

@@ -15,7 +15,8 @@ use crate::{Access, AccessError, AtomicOp, RemoteAccess, SendOp, Sge, Stag, Tagg
 pub enum RefusedBy {
     /// This end's memory.
     Memory(AccessError),
-    /// This end's queue pair, which does not grant the peer such an access, even if the memory does.
+    /// This end's queue pair, which does not grant the peer such an access, even if the memory
+    /// does.
     QueuePair,
     /// The peer, which says no more than the code that ended the connection.
     Peer,

@@ -98,8 +98,8 @@ impl<T: Default> Ring<T> {
         if self.is_empty() { None } else { Some(self.at(self.head)) }
     }
 
-    /// The items that were pushed last, the latest first, dropped or not: as far back as their slots
-    /// hold them.
+    /// The items that were pushed last, the latest first, dropped or not: as far back as their
+    /// slots hold them.
     pub fn latest(&self) -> impl Iterator<Item = &T> {
         let first = self.tail.saturating_sub(self.slots.len() as u64);
         (first..self.tail).rev().map(|number| &self.slots[self.slot(number)])

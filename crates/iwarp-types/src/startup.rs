@@ -84,8 +84,8 @@ pub enum StartupError {
     NoRequest,
 }
 
-/// The reason why an Initiator must end a connection right after the accepting Reply: it enters Full
-/// Operation and sends a Terminate of layer 2, error type 0 with this code (RFC 6581 §8).
+/// The reason why an Initiator must end a connection right after the accepting Reply: it enters
+/// Full Operation and sends a Terminate of layer 2, error type 0 with this code (RFC 6581 §8).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
 #[non_exhaustive]
 pub enum StartupFault {

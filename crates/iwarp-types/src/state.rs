@@ -19,8 +19,8 @@ pub enum QpType {
     Ud,
 }
 
-/// QpState of a queue pair. A reliable connected one never is in [`QpState::Sqe`]: every local error
-/// leads to [`QpState::Err`].
+/// QpState of a queue pair. A reliable connected one never is in [`QpState::Sqe`]: every local
+/// error leads to [`QpState::Err`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum QpState {

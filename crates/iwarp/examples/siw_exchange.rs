@@ -5,8 +5,8 @@
 //!
 //! First each end sends what it lends: address (64 bits), key, length (32 bits), big-endian. From
 //! then on this end sends commands of four 32-bit numbers (command, length, seed, count), and the
-//! other answers each when it is done, with the number of the first wrong byte, from 1, or 0. A peer
-//! that connects answers what this end lends, too: there is one receive posted at a time.
+//! other answers each when it is done, with the number of the first wrong byte, from 1, or 0. A
+//! peer that connects answers what this end lends, too: there is one receive posted at a time.
 
 use std::env;
 use std::error::Error;

@@ -10,20 +10,20 @@
 //!   session  connections and memory that cannot be misused, blocking or async: start here
 //!   cm       connection manager: bind, listen, resolve, connect, accept, reject, disconnect
 //!   drive    connections that an event loop of the program's moves
-//!   wire     the interface for other protocols under a queue pair (hidden), and a wing for each wire
-//!            that there is: iWARP over TCP, RoCE v2 over UDP (private)
+//!   wire     the interface for other protocols under a queue pair (hidden), and a wing for each
+//!            wire that there is: iWARP over TCP, RoCE v2 over UDP (private)
 //!   engine   the threads that move the bytes (private)
 //!   port     the streams of bytes and the datagrams under all that, and what makes them (hidden)
 //! ```
 //!
 //! # Safety
 //!
-//! Memory is shared with a peer, so the one unsafe promise is made where memory is registered
-//! that the library does not own ([`ProtectionDomain::register_raw`]). An address in a
-//! scatter/gather element is a number that is checked against what is registered: a wrong one is
-//! an error completion, never an access. [`session`] needs no such promise: there the types see to
-//! it that memory is the program's or the network's. A [`Buffer`] is memory that the library owns, and gives
-//! no references to bytes that a peer may change.
+//! Memory is shared with a peer, so the one unsafe promise is made where memory is registered that
+//! the library does not own ([`ProtectionDomain::register_raw`]). An address in a scatter/gather
+//! element is a number that is checked against what is registered: a wrong one is an error
+//! completion, never an access. [`session`] needs no such promise: there the types see to it that
+//! memory is the program's or the network's. A [`Buffer`] is memory that the library owns, and
+//! gives no references to bytes that a peer may change.
 //!
 //! # Where to start
 //!

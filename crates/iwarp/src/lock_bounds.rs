@@ -39,9 +39,9 @@ struct End {
     memory: MemoryRegion,
 }
 
-/// Locks and read-modify-writes of a call, at most. The network in memory wakes its members by a list,
-/// which takes some of them that a descriptor does not: up to three locks of a sender, four of a
-/// receiver.
+/// Locks and read-modify-writes of a call, at most. The network in memory wakes its members by a
+/// list, which takes some of them that a descriptor does not: up to three locks of a sender, four
+/// of a receiver.
 struct Bound {
     /// Locks of an endpoint's core.
     core: u32,

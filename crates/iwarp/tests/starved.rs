@@ -96,9 +96,9 @@ impl Drop for Starving {
     }
 }
 
-/// Runs `scenario` with every large allocation refused once, and with all refused from each on, each
-/// time in a thread that has no buffers yet. It says when that begins, and drops the result when it
-/// is over.
+/// Runs `scenario` with every large allocation refused once, and with all refused from each on,
+/// each time in a thread that has no buffers yet. It says when that begins, and drops the result
+/// when it is over.
 fn starve(scenario: impl Fn(&dyn Fn() -> Starving) + Sync) {
     let _alone = alone();
     for for_good in [false, true] {
@@ -165,8 +165,9 @@ fn objects_are_made_or_refused() {
 /// However many there are already: what is known of all of them is large by then.
 #[test]
 fn queue_pairs_are_made_or_refused() {
-    // Beyond 448 numbers, beyond 512 queues that complete in one place, and with the second port there
-    // is more to be kept than is small. That of the third has to be kept when all are given back.
+    // Beyond 448 numbers, beyond 512 queues that complete in one place, and with the second port
+    // there is more to be kept than is small. That of the third has to be kept when all are given
+    // back.
     for (before, addressable) in [(448, false), (230, true), (450, true)] {
         starve(|starving| {
             let device = Device::with_options(Options::default()).unwrap();

@@ -4,8 +4,8 @@
 
 use super::Memory;
 
-/// Tests that valgrind runs, by a part of their names: all would take it ten minutes. These are about
-/// the ends of objects, where memory is used that has been freed.
+/// Tests that valgrind runs, by a part of their names: all would take it ten minutes. These are
+/// about the ends of objects, where memory is used that has been freed.
 const VALGRIND: &[&str] = &[
     "cm_events::lifetimes::",
     "programs::a_context_goes_with_its_last_object",

@@ -43,7 +43,8 @@ impl Memory {
             Self::Jemalloc => format!("sh ../../xtask/src/allocators/jemalloc.sh {JEMALLOC}"),
             Self::Valgrind => [
                 "valgrind --quiet --error-exitcode=99 --leak-check=no --error-limit=no",
-                // Code that is not optimised copies padding, and halves of registers that nothing set.
+                // Code that is not optimised copies padding, and halves of registers that nothing
+                // set.
                 "--undef-value-errors=no",
                 // Else a thread that polls keeps the others from their turn.
                 "--fair-sched=yes",
@@ -67,7 +68,8 @@ pub(crate) fn check() -> Result<Outcome> {
     counted(sum)
 }
 
-/// As the step `test` builds them. One process runs all tests, so that it compiles each program once.
+/// As the step `test` builds them. One process runs all tests, so that it compiles each program
+/// once.
 fn tests(memory: Memory) -> Command {
     let mut command = shell::cargo(["test", "--workspace", "--all-features", "--test", "it"]);
     command.arg("--").args(left_out::run(memory)).arg("--test-threads=2");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Finds the processes that hold a UDP port, or the names by which those that share it find each other.
+//! Finds the processes that hold a UDP port, or the names by which those that share it find each
+//! other.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;

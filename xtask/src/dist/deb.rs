@@ -3,8 +3,8 @@
 //! The Debian package: the same files below /usr, with the libraries in a directory of their own,
 //! so that rdma-core's stay the system's.
 //!
-//! (Considered: `cargo-deb`. Building it takes 88 s of CPU time and a C compiler on each fresh machine.
-//! The files are laid out for the tarball anyway, and `dpkg-deb` packs them.)
+//! (Considered: `cargo-deb`. Building it takes 88 s of CPU time and a C compiler on each fresh
+//! machine. The files are laid out for the tarball anyway, and `dpkg-deb` packs them.)
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -2,10 +2,10 @@
 
 //! The notices of the crates that are linked into what is shipped.
 //!
-//! (Considered: `cargo-about` 0.9. It prints `Copyright (c) <year> <owner>` where it does not recognise
-//! a text or finds none (`curve25519-dalek`, `plotters`), has no COPYRIGHT and NOTICE files, and lists
-//! compilers' plugins that are not linked. A run takes 54 s of CPU time, and building it 160 s and a C
-//! compiler.)
+//! (Considered: `cargo-about` 0.9. It prints `Copyright (c) <year> <owner>` where it does not
+//! recognise a text or finds none (`curve25519-dalek`, `plotters`), has no COPYRIGHT and NOTICE
+//! files, and lists compilers' plugins that are not linked. A run takes 54 s of CPU time, and
+//! building it 160 s and a C compiler.)
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;

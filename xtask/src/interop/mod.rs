@@ -2,8 +2,8 @@
 
 //! `cargo xtask interop`: programs here against the same programs on Linux siw, in a guest.
 //!
-//! A cell of the matrix in `interop/siw-matrix` is one program at each end. The test step of this name
-//! runs the short list in a guest that `interop/guest` builds.
+//! A cell of the matrix in `interop/siw-matrix` is one program at each end. The test step of this
+//! name runs the short list in a guest that `interop/guest` builds.
 
 mod cell;
 mod guest;

@@ -187,7 +187,8 @@ impl Graph {
     /// The modules that a path goes through when it is named in `from`: its re-exporters, and last
     /// the one that defines its end. `None` where it leads out of the crate.
     ///
-    /// The root is passed by everything that begins with `crate`: it counts where the name is its own.
+    /// The root is passed by everything that begins with `crate`: it counts where the name is its
+    /// own.
     fn follow(&self, from: usize, path: &[String], hops: usize) -> Option<Vec<usize>> {
         let hops = hops.checked_sub(1)?;
         let mut rest: Vec<&str> = path.iter().map(String::as_str).collect();

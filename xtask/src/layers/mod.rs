@@ -23,8 +23,8 @@ use graph::Graph;
 ///
 /// Files of one layer may name each other in a circle, but not those of the layers in `linear`.
 /// Modules of `apart` do not name each other at all. The first list of `neutral` has modules that
-/// name no crate of the second, and the first of `outside` modules that name none of the second: they
-/// use them as programs do, by what others re-export.
+/// name no crate of the second, and the first of `outside` modules that name none of the second:
+/// they use them as programs do, by what others re-export.
 struct Crate {
     name: &'static str,
     layers: &'static [&'static [&'static str]],

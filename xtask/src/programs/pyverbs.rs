@@ -113,8 +113,8 @@ enum Outcome {
     Failed(String),
 }
 
-/// Huge pages of the system for some tests, which skip without; given back at the end. A machine that does
-/// not let their number be set keeps those it has.
+/// Huge pages of the system for some tests, which skip without; given back at the end. A machine
+/// that does not let their number be set keeps those it has.
 struct HugePages {
     before: Option<String>,
 }

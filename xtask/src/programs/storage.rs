@@ -32,7 +32,8 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
         packages: CEPH_PACKAGES,
         ..Scenario::new("`ms_type = async+rdma`: `rados put`, `get` and `bench`", CEPH, "")
     };
-    // It refuses an identifier without a device, and one that is bound to a loopback address has none.
+    // It refuses an identifier without a device, and one that is bound to a loopback address has
+    // none.
     let dapl = Scenario {
         group: "uDAPL",
         packages: DAPL_PACKAGES,

@@ -53,7 +53,8 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
         sources: &[VALKEY_SOURCE],
         ..Scenario::new(what, VALKEY, argument)
     };
-    // It refuses an identifier without a device, and one that is bound to a loopback address has none.
+    // It refuses an identifier without a device, and one that is bound to a loopback address has
+    // none.
     let rpma = |what, argument| Scenario {
         group: "librpma",
         packages: FIO_PACKAGES,

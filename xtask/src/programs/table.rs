@@ -341,8 +341,8 @@ fn ucx() -> Vec<Row> {
     let plain = pair("ucx_perftest", "ucx_perftest SERVER -n 500 -t tag_lat", 13337);
     rows.push(plain.sysfs().shows("Final:"));
     // A port for each: UCX cannot listen where connections linger. Its connection manager over TCP
-    // needs that transport to begin with, then it takes the fastest. Left to itself it listens by both
-    // at one port, and connects by RDMA.
+    // needs that transport to begin with, then it takes the fastest. Left to itself it listens by
+    // both at one port, and connects by RDMA.
     let mut port = 13_400;
     for (cm, transports) in [("tcp", "rc_verbs,tcp"), ("rdmacm", "rc_verbs"), ("rdmacm", "all")] {
         for kind in ["stream", "tag", "am"] {

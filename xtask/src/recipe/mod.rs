@@ -2,9 +2,10 @@
 
 //! `cargo xtask recipe`: docs/ci.md and the other pages, as their readers would follow them.
 //!
-//! The shell blocks of docs/ci.md run in their order, in a directory that has what the page says, as a user
-//! without rights; then `docs/ci/thousand.sh` does what its head says. The blocks of the other pages run
-//! there too, or in the sources. A block that cannot (it needs two hosts, or an hour) begins with
+//! The shell blocks of docs/ci.md run in their order, in a directory that has what the page says,
+//! as a user without rights; then `docs/ci/thousand.sh` does what its head says. The blocks of the
+//! other pages run there too, or in the sources. A block that cannot (it needs two hosts, or an
+//! hour) begins with
 //! ```` ```sh no-test ````.
 
 use std::fs::{self, Permissions};

@@ -60,8 +60,9 @@ pub(super) fn flags(dir: &Path) -> Result<Vec<String>> {
     let objects = [compile(dir, "std", &defines)?, compile(dir, "fences", &[])?];
     // std has another value of this flag; that is what the C files are for.
     let mut flags = vec!["-Cunsafe-allow-abi-mismatch=sanitizer".to_owned()];
-    // The sanitizer sees system calls only where they go through libc. Of TCP sockets it is told, by
-    // iwarp-os's `stream.rs`: their calls do not, and their descriptors are not where it saw them made.
+    // The sanitizer sees system calls only where they go through libc. Of TCP sockets it is told,
+    // by iwarp-os's `stream.rs`: their calls do not, and their descriptors are not where it saw
+    // them made.
     flags.push("--cfg=rustix_use_libc".to_owned());
     // Nor does it see assembly: copies of registered memory are the compiler's here.
     flags.push("--cfg=plain_copies".to_owned());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `cargo xtask soak --roce`: RC queue pairs that speak RoCE v2 between two hosts, where packets are
-//! lost, repeated and overtaken all the time.
+//! `cargo xtask soak --roce`: RC queue pairs that speak RoCE v2 between two hosts, where packets
+//! are lost, repeated and overtaken all the time.
 //!
 //! There are no episodes: nothing that happens to packets excuses anything that a program sees, so
 //! every connection has to end well, with all of its contents right.

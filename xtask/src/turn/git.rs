@@ -16,8 +16,8 @@ impl Git {
         self.ask(&["rev-parse", "HEAD"]).map(|text| text.trim().to_owned())
     }
 
-    /// Says how the files that `inputs` mean differ from `commit`, if they do: by the first of them, or by
-    /// the reason why that is not known.
+    /// Says how the files that `inputs` mean differ from `commit`, if they do: by the first of
+    /// them, or by the reason why that is not known.
     pub(super) fn change(&self, commit: &str, inputs: &[&str]) -> Option<String> {
         if self.ask(&["merge-base", "--is-ancestor", commit, "HEAD"]).is_none() {
             return Some(format!("{} is not in this history", &commit[..commit.len().min(12)]));

@@ -4,8 +4,8 @@
 //!
 //! `.ci/passed.csv` holds the commit on which each of them passed last, and the number of that run.
 //! A step is due when a file among its inputs differs from that commit. Of the others a third is
-//! due too, those that have waited longest, because a step also depends on the machine: so none goes
-//! untested for more than [`LONGEST`] runs.
+//! due too, those that have waited longest, because a step also depends on the machine: so none
+//! goes untested for more than [`LONGEST`] runs.
 //!
 //! The file is written by a run on a developer's machine and committed with the work; continuous
 //! integration reads it only.
@@ -107,8 +107,8 @@ fn path() -> PathBuf {
     shell::root().join(FILE)
 }
 
-/// The steps that are due in this run, and why. Each comes with the run in which it passed last, and
-/// with the change since then, if there is one.
+/// The steps that are due in this run, and why. Each comes with the run in which it passed last,
+/// and with the change since then, if there is one.
 fn choose<'a>(steps: &[(&'a str, u32, Option<String>)], run: u32) -> BTreeMap<&'a str, String> {
     let mut due = BTreeMap::new();
     let mut rest = Vec::new();

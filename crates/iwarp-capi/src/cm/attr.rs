@@ -52,8 +52,8 @@ fn not_told(state: c_uint) -> Errno {
 /// Values that a queue pair was given, and their mask.
 pub(super) type Terms = Vec<(ibv_qp_attr, u32)>;
 
-/// The values that the connection manager gives the id's own queue pair, as far as it knows them now.
-/// The depths are those of Reads and Atomics that are served, and that are outstanding.
+/// The values that the connection manager gives the id's own queue pair, as far as it knows them
+/// now. The depths are those of Reads and Atomics that are served, and that are outstanding.
 pub(super) fn terms(id: &CmId, depths: (u8, u8)) -> Terms {
     let is_known = !id.id.speaks_roce() || id.id.packet_attributes(&wish(depths)).is_some();
     if !is_known || id.qp.get().is_null() || id.has_datagrams() {

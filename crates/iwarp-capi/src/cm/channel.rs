@@ -27,7 +27,8 @@ pub struct CmChannel {
     abi: rdma_event_channel,
     /// A forked child has its own in its place.
     live: Heritable<Mutex<Option<Live>>>,
-    /// Ids that listen and report here: a forked child that waits for their events goes on with them.
+    /// Ids that listen and report here: a forked child that waits for their events goes on with
+    /// them.
     listeners: Heritable<Mutex<Vec<Listener>>>,
     /// The thread that has destroyed it.
     destroyer: AtomicUsize,

@@ -118,8 +118,8 @@ struct Said {
     retry_count: Option<u8>,
 }
 
-/// A peer wants to connect, or, where it says nothing of Reads, to know the queue pair of a datagram
-/// service: there is a new id.
+/// A peer wants to connect, or, where it says nothing of Reads, to know the queue pair of a
+/// datagram service: there is a new id.
 fn request(
     id: Id,
     listener: &Id,

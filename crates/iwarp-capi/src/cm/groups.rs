@@ -27,8 +27,8 @@ pub(super) struct Joined {
 // SAFETY: the context is the program's, which all its threads may use; nothing here looks at it.
 unsafe impl Send for Joined {}
 
-/// Attaches an id's queue pair, or null, to a group that is joined now; returns the group's context,
-/// and the outcome. `None` where the program has left it already.
+/// Attaches an id's queue pair, or null, to a group that is joined now; returns the group's
+/// context, and the outcome. `None` where the program has left it already.
 pub(super) fn joined(
     groups: &mut [Joined],
     qp: *mut ibv_qp,

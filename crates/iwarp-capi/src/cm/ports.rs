@@ -2,8 +2,8 @@
 
 //! Port numbers at which the program listens by RDMA and by TCP of its own.
 //!
-//! The listener finds out by itself if RDMA comes last. If it comes first, the program's call to the C
-//! library fails, and the preloaded library of `iwarp run` asks here.
+//! The listener finds out by itself if RDMA comes last. If it comes first, the program's call to
+//! the C library fails, and the preloaded library of `iwarp run` asks here.
 
 use std::ffi::{c_int, c_uint};
 use std::mem::{size_of, transmute};
@@ -39,7 +39,8 @@ pub(super) fn share() {
     DONE.store(true, Ordering::Release);
 }
 
-/// Binds a socket of the program's to a name or, where that is null, has it listen; 0 if that is done.
+/// Binds a socket of the program's to a name or, where that is null, has it listen; 0 if that is
+/// done.
 ///
 /// # Safety
 ///

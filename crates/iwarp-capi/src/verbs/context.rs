@@ -175,8 +175,8 @@ impl Context {
         })
     }
 
-    /// The device behind it, or the parent's in a forked child that has not used it: for calls that end
-    /// the use of something.
+    /// The device behind it, or the parent's in a forked child that has not used it: for calls that
+    /// end the use of something.
     pub(crate) fn device_as_it_is(&self) -> &Device {
         self.device.nearest()
     }

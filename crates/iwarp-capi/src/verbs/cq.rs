@@ -50,8 +50,8 @@ impl Cq {
         unsafe { cq.cast::<Self>().as_ref() }
     }
 
-    /// The library's completion queue, which a forked child makes anew, and empty, when it first needs
-    /// it.
+    /// The library's completion queue, which a forked child makes anew, and empty, when it first
+    /// needs it.
     #[inline]
     pub fn queue(&self) -> &CompletionQueue {
         match self.queue.get() {
@@ -139,7 +139,8 @@ pub extern "C" fn ibv_destroy_cq(cq: *mut Cq) -> c_int {
                 object.life.users()
             ));
         }
-        // The parent's, in a forked child that has not used it: nothing is entered under its number.
+        // The parent's, in a forked child that has not used it: nothing is entered under its
+        // number.
         let number = object.queue.get().map(CompletionQueue::number);
         if let Some(channel) = object.channel() {
             channel.strike(number);

@@ -53,8 +53,8 @@ impl Mr {
     ///
     /// # Errors
     ///
-    /// `EINVAL` where the domain is being freed, `ENOMEM` where there are as many regions as there can
-    /// be.
+    /// `EINVAL` where the domain is being freed, `ENOMEM` where there are as many regions as there
+    /// can be.
     pub(crate) fn make(
         pd: &Pd,
         addr: *mut c_void,

@@ -58,14 +58,15 @@ impl Pd {
         self.own.strong_count() > 1
     }
 
-    /// The library's protection domain. A forked child makes its own when it first needs it, with the
-    /// regions that it inherits.
+    /// The library's protection domain. A forked child makes its own when it first needs it, with
+    /// the regions that it inherits.
     pub fn domain(&self) -> &ProtectionDomain {
         self.domain.get_or_make_or_nearest(|inherited| {
             if let Some(base) = self.base.upgrade() {
                 return Ok(base.domain().clone());
             }
-            // SAFETY: the program keeps the memory of its regions (ibv_reg_mr(3)), here as in the parent.
+            // SAFETY: the program keeps the memory of its regions (ibv_reg_mr(3)), here as in the
+            // parent.
             let taken = unsafe { self.context().device().take_over_pd(inherited) };
             let (own, left) = taken.map_err(Errno::from).inspect_err(|error| {
                 say_no_heir(format_args!("{error:?}"));

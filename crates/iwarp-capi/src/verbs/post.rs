@@ -342,8 +342,8 @@ unsafe fn post_datagrams(
     {
         let known = qp.context().handles.known();
         for (destination, wr) in destinations.iter_mut().zip(from) {
-            // SAFETY: the caller's promise. All parts of the union are numbers and pointers that are
-            // not followed.
+            // SAFETY: the caller's promise. All parts of the union are numbers and pointers that
+            // are not followed.
             let ud = unsafe { (&raw const (**wr).wr.ud).read_unaligned() };
             *destination = known.as_ref().and_then(|known| {
                 known.destination(qp.domain, ud.ah, ud.remote_qpn, ud.remote_qkey)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Programs that listen by RDMA and by TCP of their own under one port number, with the library that
-//! `iwarp run` preloads. The scenarios are in `c/cm_ports.c`.
+//! Programs that listen by RDMA and by TCP of their own under one port number, with the library
+//! that `iwarp run` preloads. The scenarios are in `c/cm_ports.c`.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;

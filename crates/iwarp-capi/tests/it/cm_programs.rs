@@ -52,7 +52,8 @@ fn said(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(out), String::from_utf8_lossy(error))
 }
 
-/// perftest measures its clock, and ends with an error if other processes interrupt it too unevenly.
+/// perftest measures its clock, and ends with an error if other processes interrupt it too
+/// unevenly.
 fn measures_its_clock(program: &Path) -> bool {
     program.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"ib_"))
 }

@@ -26,7 +26,8 @@ impl Way {
     }
 }
 
-/// The right that an operation needs, whether it is the peer's memory, and how many causes there are.
+/// The right that an operation needs, whether it is the peer's memory, and how many causes there
+/// are.
 const OPERATIONS: [(&str, &str, bool, usize); 7] = [
     ("write", "REMOTE_WRITE", true, 8),
     ("read", "REMOTE_READ", true, 8),

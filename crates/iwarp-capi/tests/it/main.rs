@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The C API in the eyes of programs: each test runs C programs, ours or other people's, or looks at
-//! the built libraries. The programs are in the folder `c`.
+//! The C API in the eyes of programs: each test runs C programs, ours or other people's, or looks
+//! at the built libraries. The programs are in the folder `c`.
 //!
 //! The files, and the claim that each proves:
 //!

@@ -239,7 +239,8 @@ fn memory_of_the_device_and_of_descriptors_is_registered_and_shared() {
     support::run("imported_roce", &source!("imported.c"), &[ROCE]);
 }
 
-/// A domain with regions is in use, as on a card. On an RNIC that would end `ib_send_bw` with an error.
+/// A domain with regions is in use, as on a card. On an RNIC that would end `ib_send_bw` with an
+/// error.
 #[test]
 fn domains_and_regions_leave_nothing() {
     support::run("lifetimes", &source!("lifetimes.c"), &[]);
@@ -279,8 +280,8 @@ fn an_exit_flushes_no_receive() {
     support::run("exiting_roce", &source!("exiting.c"), &[ROCE]);
 }
 
-/// The C library exits with the last thread, and the worker is none of the program's: whether main has
-/// used the device or another thread, closed it or not, or closes it while it exits.
+/// The C library exits with the last thread, and the worker is none of the program's: whether main
+/// has used the device or another thread, closed it or not, or closes it while it exits.
 #[test]
 fn a_process_ends_with_the_last_thread_of_the_program() {
     for mode in ["open", "closed", "closes", "other"] {
@@ -426,8 +427,8 @@ fn a_forked_child_has_a_device_of_its_own() {
     support::run("forking", &source!("forking.c"), &[]);
 }
 
-/// One arena for all threads: what the program takes is not there for the worker either, and the size
-/// of the process does not change by itself.
+/// One arena for all threads: what the program takes is not there for the worker either, and the
+/// size of the process does not change by itself.
 const ONE_ARENA: (&str, &str) = ("MALLOC_ARENA_MAX", "1");
 
 #[test]
@@ -436,8 +437,8 @@ fn a_program_without_memory_is_refused_what_it_asks_for() {
     support::run("starved_roce", &source!("starved.c"), &[ROCE, ONE_ARENA]);
 }
 
-/// Only polled completions free the places of a card's send queue. Here a program that asks for none
-/// goes on, and its user is told; strict, it is refused as there.
+/// Only polled completions free the places of a card's send queue. Here a program that asks for
+/// none goes on, and its user is told; strict, it is refused as there.
 #[test]
 fn a_send_queue_without_completions_goes_on_unless_strict() {
     const LINE: &str = "IWARP_STRICT=on refuses here, too";

@@ -102,8 +102,8 @@ pub(crate) struct Args {
     /// Seconds for all cases: those that are left then are not run [default: 900, with --slow 7200]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
-    /// Milliseconds to wait between the peer's Reply and the first FPDU. Linux siw loses some that come at
-    /// once
+    /// Milliseconds to wait between the peer's Reply and the first FPDU. Linux siw loses some that
+    /// come at once
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=10_000))]
     pause: u64,
     /// Start the server by this command of the shell for each case, and end it afterwards: for

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Ends a run of cases early: a peer that says nothing, or too little too slowly, would hold it up for the
-//! patience of each case.
+//! Ends a run of cases early: a peer that says nothing, or too little too slowly, would hold it up
+//! for the patience of each case.
 
 use std::time::{Duration, Instant};
 

@@ -72,8 +72,8 @@ pub(super) fn call(addr: SocketAddr) -> Result<()> {
     })
 }
 
-/// One connection for each case: none is made for a second try. A tester that orders an operation of
-/// RFC 7306 has RFC 7306, and does not say so by a frame of this project's.
+/// One connection for each case: none is made for a second try. A tester that orders an operation
+/// of RFC 7306 has RFC 7306, and does not say so by a frame of this project's.
 fn open() -> Result<Device> {
     let options = Options::new().fall_back(false).extensions(Extensions::Assume);
     Ok(Device::open_with(options)?)
@@ -121,9 +121,9 @@ impl Lender {
         ConnectParams::new().ird(DEPTH).ord(DEPTH).private_data(offer.encode())
     }
 
-    /// Sends a zero-length Write. The tester may not send before the initiator's first FPDU, and if the
-    /// library does not ask for the peer's extensions the program has to send it. Its completion is not
-    /// waited for, so that the peer is not asked for that either.
+    /// Sends a zero-length Write. The tester may not send before the initiator's first FPDU, and if
+    /// the library does not ask for the peer's extensions the program has to send it. Its
+    /// completion is not waited for, so that the peer is not asked for that either.
     fn speak_first(&self) {
         let op = SendOp::Write { stag: Stag(0), to: TaggedOffset(0) };
         // If it fails, the tester has left.

@@ -76,8 +76,8 @@ enum Step {
 }
 
 impl Story {
-    /// Makes one story of both processes' journals. The bytes that one sent must be those that the other
-    /// received.
+    /// Makes one story of both processes' journals. The bytes that one sent must be those that the
+    /// other received.
     pub(crate) fn new(client: &Log, server: &Log) -> Result<Self> {
         let mut steps: Vec<(u64, Step)> = Vec::new();
         for (side, log) in [(Side::Client, client), (Side::Server, server)] {

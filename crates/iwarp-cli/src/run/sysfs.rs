@@ -54,9 +54,9 @@ impl Tree {
         self.0.push((name.into(), Content::Text(format!("{text}\n"))));
     }
 
-    /// Adds the files of a device, which has these options. On Linux the entry of the class is a link to a folder below that
-    /// of the device which it is a function of: programs look there for the network interface and
-    /// the NUMA node.
+    /// Adds the files of a device, which has these options. On Linux the entry of the class is a
+    /// link to a folder below that of the device which it is a function of: programs look there for
+    /// the network interface and the NUMA node.
     fn device(
         &mut self,
         options: &Options,

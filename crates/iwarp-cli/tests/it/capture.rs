@@ -132,8 +132,8 @@ fn tshark_takes_an_exchange_apart_and_finds_every_crc_good() {
     assert_eq!(decoded.count("Bad CRC32"), 0, "{}", decoded.text);
 }
 
-/// With markers tshark 4.0 loses the thread behind a TCP segment that holds more than one FPDU. Without
-/// the frame that asks for extensions, rping has one FPDU under way at a time.
+/// With markers tshark 4.0 loses the thread behind a TCP segment that holds more than one FPDU.
+/// Without the frame that asks for extensions, rping has one FPDU under way at a time.
 ///
 /// Covers: MPA-5044-4.3-02
 #[test]

@@ -24,8 +24,8 @@ pub(crate) fn run(arguments: &[&str]) -> Output {
     command(arguments).output().expect("the command runs")
 }
 
-/// Tries until there is something; panics once that took longer than `patience`. It leaves the CPU to
-/// the process that is waited for.
+/// Tries until there is something; panics once that took longer than `patience`. It leaves the CPU
+/// to the process that is waited for.
 pub(crate) fn within<T>(
     patience: Duration,
     what: &str,

@@ -16,7 +16,8 @@ use crate::common::{command, run, stderr, stdout};
 /// Cases that see something of our stack as a server, and as a client, at the least.
 const SERVER: usize = 250;
 const CLIENT: usize = 210;
-/// Cases that see it ask for Atomics and send Immediate Data, where it is told that its peer has RFC 7306.
+/// Cases that see it ask for Atomics and send Immediate Data, where it is told that its peer has
+/// RFC 7306.
 const EXTENDED: usize = 44;
 /// Requirements that can be seen under perftest, on the start-up's keys, lengths and revisions,
 /// CRCs, STags.
@@ -28,8 +29,8 @@ const PERFTEST: [&str; 6] = [
     "DDP-5041-7.1-10",
     "DDP-5041-7.1-01",
 ];
-/// Settings of the tester and of the stack: CRC, markers; of the stack: personality, and whether the peer
-/// is asked for extensions.
+/// Settings of the tester and of the stack: CRC, markers; of the stack: personality, and whether
+/// the peer is asked for extensions.
 const SETTINGS: [[&str; 4]; 5] = [
     ["on", "off", "iwarp", "assume"],
     ["off", "off", "iwarp", "ask"],

@@ -15,7 +15,8 @@ use crate::conform::conforms;
 /// Cases that see something of the program as a server, and as a client, at the least.
 const SERVER: usize = 200;
 const CLIENT: usize = 170;
-/// Cases that see its Atomics and Writes with Immediate Data, where it takes the tester to have RFC 7306.
+/// Cases that see its Atomics and Writes with Immediate Data, where it takes the tester to have RFC
+/// 7306.
 const EXTENDED: usize = 39;
 const HEADERS: &str = "apt-get install libibverbs-dev librdmacm-dev";
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Programs below `iwarp run` with two devices, like a RoCE card on one interface and like an RNIC on
-//! another.
+//! Programs below `iwarp run` with two devices, like a RoCE card on one interface and like an RNIC
+//! on another.
 
 use std::fs;
 use std::process::Output;

@@ -47,7 +47,8 @@ fn each_page_has_the_sections_that_readers_look_for() {
     }
 }
 
-/// A reader copies the lines of an example: each is one line of the page, at 80 columns if it can be.
+/// A reader copies the lines of an example: each is one line of the page, at 80 columns if it can
+/// be.
 #[test]
 fn lines_of_examples_are_kept() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("manual-shown.1");

@@ -80,7 +80,8 @@ impl Number {
         }
     }
 
-    /// Its value, which wraps at 2^64; the name of the first variable that `variable` does not know.
+    /// Its value, which wraps at 2^64; the name of the first variable that `variable` does not
+    /// know.
     pub fn value(&self, variable: impl Fn(&str) -> Option<u64>) -> Result<u64, String> {
         let mut sum: u64 = 0;
         for (operator, term) in &self.0 {

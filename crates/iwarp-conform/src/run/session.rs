@@ -83,17 +83,17 @@ impl<'a> Session<'a> {
         record
     }
 
-    /// A responder of the peer-to-peer model still waits for its first frame. Some kernels do not survive a
-    /// stream that ends without it, so a case that stops here must not leave at once.
+    /// A responder of the peer-to-peer model still waits for its first frame. Some kernels do not
+    /// survive a stream that ends without it, so a case that stops here must not leave at once.
     fn owes_a_first_frame(&self) -> bool {
         let agreed = self.their_depths().is_some_and(|depths| depths.a);
         let has_sent = self.stream.as_ref().is_some_and(|stream| !stream.sent.is_empty());
         self.role == Role::Connect && agreed && !has_sent
     }
 
-    /// The reason why the target cannot carry out an order, if it gives one behind a message that a step
-    /// does not want. It may have begun with the rest of the order, and the reason waits behind Reads of
-    /// that.
+    /// The reason why the target cannot carry out an order, if it gives one behind a message that a
+    /// step does not want. It may have begun with the rest of the order, and the reason waits
+    /// behind Reads of that.
     pub(super) fn refusal(&mut self) -> Option<String> {
         let deadline = self.link.now() + GOODBYE;
         loop {

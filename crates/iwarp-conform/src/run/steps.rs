@@ -347,7 +347,8 @@ impl Session<'_> {
             let [wanted, came] = [wanted, quoted].map(|data| hex_of(data, 64));
             return Err(Stop::deviates(format!("a quotation of {wanted}"), came, bytes));
         }
-        // RFC 5041 §7.1 says "length of the DDP segment"; there are peers that leave its header out.
+        // RFC 5041 §7.1 says "length of the DDP segment"; there are peers that leave its header
+        // out.
         let said = told.quoted.first_chunk().map_or(0, |said| u16::from_be_bytes(*said)) as usize;
         if bits != 0 && said != blamed.len() && said + header != blamed.len() {
             let wanted = format!("a segment length of {}", blamed.len());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A peer made of the tester's own encoder and decoder: slow, right, and wrong in one thing on request.
+//! A peer made of the tester's own encoder and decoder: slow, right, and wrong in one thing on
+//! request.
 
 mod atomics;
 mod client;

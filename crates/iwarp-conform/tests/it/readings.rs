@@ -37,8 +37,8 @@ fn every_case_with_a_choice_has_its_reading() {
     }
 }
 
-/// Cases whose choice is of another kind: two rules are broken at once, and either may be found first; or
-/// the RFC has a code, and one for what has none.
+/// Cases whose choice is of another kind: two rules are broken at once, and either may be found
+/// first; or the RFC has a code, and one for what has none.
 const NAMED: &[&str] = &[
     "rdmap-version-tagged",
     "reads-header-0",

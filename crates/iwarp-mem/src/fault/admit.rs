@@ -2,10 +2,10 @@
 
 //! The time for which a thread accesses registered memory.
 //!
-//! The handler has to be in its place then, and the thread must not block the two signals: the kernel
-//! ends a process by a fault that is blocked. A program may change both at any time without our
-//! knowledge, so a thread looks as an access begins, unless it has just done so. A thread that blocks
-//! the signals gets them back blocked: its program may take them by `sigwait` or a signalfd.
+//! The handler has to be in its place then, and the thread must not block the two signals: the
+//! kernel ends a process by a fault that is blocked. A program may change both at any time without
+//! our knowledge, so a thread looks as an access begins, unless it has just done so. A thread that
+//! blocks the signals gets them back blocked: its program may take them by `sigwait` or a signalfd.
 //!
 //! The library's own threads block every signal, and most programs send themselves neither of these
 //! two. So such a thread keeps them unblocked between accesses until the first one comes, which it
@@ -20,15 +20,16 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering, compiler_fence
 use super::handler;
 use super::mask::{self, Blocked, NONE, Slot};
 
-/// A look holds so many times as long as it took to look at the handler: that costs a hundredth of the
-/// time at most, on systems where system calls are slow too.
+/// A look holds so many times as long as it took to look at the handler: that costs a hundredth of
+/// the time at most, on systems where system calls are slow too.
 const HOLDS: u64 = 128;
 /// For how long it holds at least and at most, in ticks of the processor: some 10 microseconds, and
 /// some milliseconds, as a look may have been interrupted.
 const LEAST: u64 = 1 << 15;
 const MOST: u64 = 1 << 22;
 
-/// A thread's accesses, and when it has looked last. The handler interrupts the thread at any place.
+/// A thread's accesses, and when it has looked last. The handler interrupts the thread at any
+/// place.
 pub(super) struct State {
     /// Accesses that it is in.
     depth: AtomicU32,
@@ -66,10 +67,10 @@ pub struct Admitted {
 }
 
 /// Sees to it that a fault in registered memory is an error of the access, until the result is
-/// dropped: that the handler is there, which the program may have replaced, and that the thread does
-/// not block the signals. To be held by each thread while it accesses registered memory. Costs a few
-/// instructions where the last look was just now, else some system calls; those of the mask each time
-/// in a thread that blocks the signals.
+/// dropped: that the handler is there, which the program may have replaced, and that the thread
+/// does not block the signals. To be held by each thread while it accesses registered memory. Costs
+/// a few instructions where the last look was just now, else some system calls; those of the mask
+/// each time in a thread that blocks the signals.
 #[inline]
 pub fn admit() -> Admitted {
     STATE.with(|state| {
@@ -84,8 +85,8 @@ pub fn admit() -> Admitted {
     })
 }
 
-/// As [`admit`], but installs the handler in any case, and has the next access look again. `None` where
-/// the system does not let us.
+/// As [`admit`], but installs the handler in any case, and has the next access look again. `None`
+/// where the system does not let us.
 pub(super) fn admit_anew() -> Option<Admitted> {
     STATE.with(|state| {
         let outermost = state.enter();
@@ -99,8 +100,9 @@ pub(super) fn admit_anew() -> Option<Admitted> {
     })
 }
 
-/// The calling thread, which is none of the program's, keeps the two signals unblocked between accesses
-/// until this is dropped, or until it gets one: it passes that on, and blocks them from then on.
+/// The calling thread, which is none of the program's, keeps the two signals unblocked between
+/// accesses until this is dropped, or until it gets one: it passes that on, and blocks them from
+/// then on.
 #[derive(Debug)]
 #[must_use = "the thread passes signals on until it is dropped"]
 pub struct Staying {
@@ -108,8 +110,8 @@ pub struct Staying {
     _thread: PhantomData<*const ()>,
 }
 
-/// Lets the calling thread keep the two signals unblocked between accesses, from the first one on, so
-/// that they cost no changes of its mask.
+/// Lets the calling thread keep the two signals unblocked between accesses, from the first one on,
+/// so that they cost no changes of its mask.
 pub fn stay_admitted() -> Staying {
     STATE.with(|state| state.stays.set(true));
     Staying { _thread: PhantomData }

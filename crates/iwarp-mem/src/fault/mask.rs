@@ -24,8 +24,8 @@ fn bit(signal: c_int) -> Blocked {
     1 << u8::from(signal == libc::SIGBUS)
 }
 
-/// Unblocks both, and notes in `state` which are to be blocked again. In a thread that `stays`, that is
-/// none until the first signal comes.
+/// Unblocks both, and notes in `state` which are to be blocked again. In a thread that `stays`,
+/// that is none until the first signal comes.
 pub(super) fn unblock(state: &State, stays: bool) {
     let blocked = change(libc::SIG_BLOCK, NONE);
     if blocked == NONE {
@@ -65,8 +65,8 @@ pub(super) fn end_stay(state: &State) {
 /// Changes the mask of this thread for some of the signals; says which were blocked before.
 fn change(how: c_int, which: Blocked) -> Blocked {
     let mut before = MaybeUninit::uninit();
-    // SAFETY: `pthread_sigmask` reads the set, and writes the mask that was in force to `before` where
-    // it succeeds; it is read then only.
+    // SAFETY: `pthread_sigmask` reads the set, and writes the mask that was in force to `before`
+    // where it succeeds; it is read then only.
     unsafe {
         // Fails in a sandbox that knows no masks.
         if libc::pthread_sigmask(how, &set(which), before.as_mut_ptr()) != 0 {
@@ -221,8 +221,9 @@ unsafe fn send(signal: c_int, info: *mut libc::siginfo_t, to_thread: bool, this:
         if to_thread {
             libc::syscall(libc::SYS_rt_tgsigqueueinfo, libc::getpid(), this, signal, info);
         } else {
-            // Under the number of this thread it goes to its process nevertheless. Under the number of
-            // the process the kernel takes what `kill` has sent (SI_USER) from its first thread only.
+            // Under the number of this thread it goes to its process nevertheless. Under the number
+            // of the process the kernel takes what `kill` has sent (SI_USER) from its first thread
+            // only.
             libc::syscall(libc::SYS_rt_sigqueueinfo, this, signal, info);
         }
     }

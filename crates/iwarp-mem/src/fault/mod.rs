@@ -4,8 +4,8 @@
 //!
 //! The handler comes with the first region of a program's own memory. It looks whether the fault is
 //! one of [`crate::reach`]; if so, it lets that access end with an error, and does nothing else.
-//! Any other fault goes to the handler that was there before, as if the kernel had called it, or has
-//! the effect that it would have had.
+//! Any other fault goes to the handler that was there before, as if the kernel had called it, or
+//! has the effect that it would have had.
 //!
 //! A handler that the program installs afterwards takes our place: it is the one before ours from
 //! the next registration on, or from the next access ([`admit()`]), which also sees to it that the
@@ -14,9 +14,10 @@
 //! The gap that remains: a fault right behind such a change, in a thread whose look still holds, or
 //! where it is made in the midst of an access.
 //!
-//! (Considered: to interpose `sigaction`. That does not reach programs that load the library later than
-//! the C library, as plug-ins do, nor runtimes that make the system call. `signal-hook-registry` neither
-//! resumes behind the instruction nor comes back where the program has replaced the handler.)
+//! (Considered: to interpose `sigaction`. That does not reach programs that load the library later
+//! than the C library, as plug-ins do, nor runtimes that make the system call.
+//! `signal-hook-registry` neither resumes behind the instruction nor comes back where the program
+//! has replaced the handler.)
 
 mod admit;
 mod chain;

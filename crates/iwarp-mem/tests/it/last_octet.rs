@@ -109,8 +109,8 @@ fn place_and_poll(polls_wanted: usize) {
     assert!(polls.into_inner() >= polls_wanted);
 }
 
-/// The other side's turn. It must run: on one processor at once, and on others that have much else to
-/// do after a while.
+/// The other side's turn. It must run: on one processor at once, and on others that have much else
+/// to do after a while.
 #[derive(Default)]
 struct Turn {
     spins: u32,
@@ -132,8 +132,9 @@ impl Turn {
     }
 }
 
-/// A load of what the byte was stored with. The byte that was polled may be part of a wider store. The processor orders both alike, but
-/// ThreadSanitizer ties the order to the address that was stored to, so load that as well.
+/// A load of what the byte was stored with. The byte that was polled may be part of a wider store.
+/// The processor orders both alike, but ThreadSanitizer ties the order to the address that was
+/// stored to, so load that as well.
 fn for_the_sanitizer(buffer: &Buffer, at: usize, n: usize) {
     let end = at + n;
     let first = if end.is_multiple_of(8) { end - 8 } else { end - end % 8 };

@@ -381,7 +381,8 @@ fn ranges_that_cannot_be_are_refused() {
 #[test]
 fn memory_that_the_program_does_not_have_gets_no_stag() {
     let table = MemoryTable::new();
-    // No process gets pages that low (vm.mmap_min_addr); memory just unmapped might be in use again.
+    // No process gets pages that low (vm.mmap_min_addr); memory just unmapped might be in use
+    // again.
     let nowhere = std::ptr::without_provenance_mut(2 * PAGE + 5);
     let spec = RegionSpec::new(PD, nowhere, 100, all());
     // SAFETY: refused.

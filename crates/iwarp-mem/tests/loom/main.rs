@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Models of the lock-free parts, under every interleaving that the memory model allows. A process of
-//! its own: the sources of these parts are compiled here once more, with loom's atomics.
+//! Models of the lock-free parts, under every interleaving that the memory model allows. A process
+//! of its own: the sources of these parts are compiled here once more, with loom's atomics.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "whether they are safe is what is tested")]
 
 #[path = "../../src/buckets.rs"]

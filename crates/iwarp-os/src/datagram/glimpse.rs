@@ -2,8 +2,8 @@
 
 //! The headers of a packet as it left.
 //!
-//! A process without rights does not see the packets of its host. But a sender may ask when a packet
-//! was handed to the device (`SO_TIMESTAMPING`), and then gets the packet back, with all its
+//! A process without rights does not see the packets of its host. But a sender may ask when a
+//! packet was handed to the device (`SO_TIMESTAMPING`), and then gets the packet back, with all its
 //! headers, behind the firewall's and the routing's changes of it. Administrators may switch that
 //! off (`net.core.tstamp_allow_data`).
 

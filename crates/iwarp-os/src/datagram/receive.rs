@@ -189,8 +189,8 @@ impl Arrival<'_> {
 }
 
 impl DatagramSocket {
-    /// Receives what is there into `batch`, whose former contents go, and says how many pieces came.
-    /// Never waits, and carries on when a signal interrupts it.
+    /// Receives what is there into `batch`, whose former contents go, and says how many pieces
+    /// came. Never waits, and carries on when a signal interrupts it.
     ///
     /// # Errors
     ///

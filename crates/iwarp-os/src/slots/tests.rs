@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use super::*;
 
-/// A port of this address that no socket has, and none of those that other tests are given when they
-/// ask for any.
+/// A port of this address that no socket has, and none of those that other tests are given when
+/// they ask for any.
 fn place(ip: IpAddr) -> Option<SocketAddr> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     UdpSocket::bind((ip, 0)).ok()?;

@@ -11,16 +11,16 @@
 //!
 //! Indices in a group follow the order in which its sockets began to listen.
 //!
-//! Clients ask nothing before they connect, no round trip is added, both ends go on speaking iWARP, and
-//! a listener that shares nothing does not look at the class. Every TCP connection of this library
-//! begins with DSCP 43 and gets the program's class when start-up is done. If the TCP socket is there
-//! first, `rdma_bind_addr` finds it among the process's descriptors. If it comes later, the program's
-//! `bind` fails, and the preloaded library has the drop-in library do it.
+//! Clients ask nothing before they connect, no round trip is added, both ends go on speaking iWARP,
+//! and a listener that shares nothing does not look at the class. Every TCP connection of this
+//! library begins with DSCP 43 and gets the program's class when start-up is done. If the TCP
+//! socket is there first, `rdma_bind_addr` finds it among the process's descriptors. If it comes
+//! later, the program's `bind` fails, and the preloaded library has the drop-in library do it.
 //!
 //! The alternatives were worse. A listener that makes way has to say where it went, by a management
-//! datagram that each connection would wait for, and that a firewall drops in silence. Looking at the
-//! client's first bytes, in the listener or around `accept`, fails for protocols in which the server
-//! begins, and where the program accepts late.
+//! datagram that each connection would wait for, and that a firewall drops in silence. Looking at
+//! the client's first bytes, in the listener or around `accept`, fails for protocols in which the
+//! server begins, and where the program accepts late.
 
 use std::ffi::c_int;
 use std::io;

@@ -311,8 +311,8 @@ fn identification(packet: &[u8]) -> (u16, u8) {
     (u16::from_be_bytes([packet[4], packet[5]]), packet[6])
 }
 
-/// On a cable, where the system cuts a train: the identifications count from 0 in each send, and all
-/// packets forbid fragmentation.
+/// On a cable, where the system cuts a train: the identifications count from 0 in each send, and
+/// all packets forbid fragmentation.
 ///
 /// Covers: ROCE-020, ROCE-026, ROCE-027
 #[test]
@@ -563,8 +563,8 @@ fn groups_are_joined_and_left() {
     }
 }
 
-/// While the device is slow the socket says that it is full, and becomes writable: what it has taken
-/// arrives, in order.
+/// While the device is slow the socket says that it is full, and becomes writable: what it has
+/// taken arrives, in order.
 ///
 /// Covers: ROCE-179
 #[test]

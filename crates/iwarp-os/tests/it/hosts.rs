@@ -88,8 +88,8 @@ impl Host {
 pub(crate) struct Capture(OwnedFd);
 
 impl Capture {
-    /// The packets that have come so far with that UDP port as their destination, from the IP header
-    /// on.
+    /// The packets that have come so far with that UDP port as their destination, from the IP
+    /// header on.
     pub(crate) fn packets_to(&self, port: u16) -> Vec<Vec<u8>> {
         let mut found = Vec::new();
         let mut packet = vec![0; 1 << 17];

@@ -192,7 +192,8 @@ impl Axis {
         Self { low: 0.0, high: if most > 0.0 { most * 1.04 } else { 1.0 }, base: None }
     }
 
-    /// From 0 where that shows all of them, else by powers: of 2, or of 10 where they are far apart.
+    /// From 0 where that shows all of them, else by powers: of 2, or of 10 where they are far
+    /// apart.
     fn fitting(values: impl Iterator<Item = f64> + Clone) -> Self {
         let least = values.clone().fold(f64::INFINITY, f64::min);
         match values.clone().fold(0.0, f64::max) / least {

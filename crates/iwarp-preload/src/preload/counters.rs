@@ -96,7 +96,8 @@ unsafe fn read_list(parts: *const u8, list: &mut [u8; LIST]) -> Option<usize> {
     (length < LIST).then_some(length)
 }
 
-/// The last five parts of a path, with the slash in front of them, if they may be those of a counter.
+/// The last five parts of a path, with the slash in front of them, if they may be those of a
+/// counter.
 ///
 /// # Safety
 ///

@@ -55,8 +55,8 @@ fn started(process: u64) -> Option<u64> {
     let (mut digits, mut path, mut line) = ([0; NUMBER], [0_u8; 64], [0_u8; LINE]);
     let first = write_digits(process, &mut digits)?;
     let (start, room) = (path.as_mut_ptr(), path.len());
-    // SAFETY: strings, the second up to the last byte of `digits`, into the room that there is; then
-    // a string, and so many bytes.
+    // SAFETY: strings, the second up to the last byte of `digits`, into the room that there is;
+    // then a string, and so many bytes.
     let length = unsafe {
         let at = append(start, 0, room, c"/proc/".as_ptr().cast())?;
         let at = append(start, at, room, digits.as_ptr().wrapping_add(first))?;

@@ -2,8 +2,8 @@
 
 //! Ports that the program and the drop-in libraries both listen at: to an RDMA card these are two.
 //!
-//! The libraries get the chance to do a call for a TCP socket of the program's that fails for want of
-//! the port, as they know if one of their listeners is in the way.
+//! The libraries get the chance to do a call for a TCP socket of the program's that fails for want
+//! of the port, as they know if one of their listeners is in the way.
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};

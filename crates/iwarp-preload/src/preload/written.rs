@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Files of the tree that a program wants to write: those below /sys are all runs', and so read-only.
+//! Files of the tree that a program wants to write: those below /sys are all runs', and so
+//! read-only.
 
 use core::ffi::{c_char, c_int};
 

@@ -412,8 +412,8 @@ impl Responder {
         Ok(Some((request, consumed)))
     }
 
-    /// Grants so many Reads on top of what the program grants, as [`Config::spare`] does, where only
-    /// the Request tells for what it is. The result has the Initiator's IRD and ORD then, as
+    /// Grants so many Reads on top of what the program grants, as [`Config::spare`] does, where
+    /// only the Request tells for what it is. The result has the Initiator's IRD and ORD then, as
     /// [`Request::peer_ird`] and [`Request::peer_ord`] have them.
     pub fn set_spare(&mut self, spare: u16) -> (Option<u16>, Option<u16>) {
         self.config.spare = spare;

@@ -10,24 +10,24 @@
 //!
 //! - A queue pair that is about to end first processes the data that have already arrived.
 //! - After `disconnect`, arriving data are read and discarded until the peer's FIN.
-//! - A peer that closes while only acknowledgements are missing, its own or ours, has closed well. The
-//!   requests concerned are flushed.
-//! - One acknowledgement is under way at a time. So several delivered Sends may complete only with the
-//!   last of them, where InfiniBand would complete each at once. The farewell of an end that leaves says
-//!   how many messages that end has received, so their sender flushes none of them for want of an
-//!   answer.
+//! - A peer that closes while only acknowledgements are missing, its own or ours, has closed well.
+//!   The requests concerned are flushed.
+//! - One acknowledgement is under way at a time. So several delivered Sends may complete only with
+//!   the last of them, where InfiniBand would complete each at once. The farewell of an end that
+//!   leaves says how many messages that end has received, so their sender flushes none of them for
+//!   want of an answer.
 //!
 //! # Requests that outlive the stream
 //!
-//! Over InfiniBand no end learns that its peer has left: work requests stay in their queues until the
-//! program moves its queue pair or an answer is overdue. So under the personality `roce`, and for queue
-//! pairs that are connected without the connection manager, work requests outlive a peer that has closed
-//! in good order, for 1 s. Then the oldest request fails with `RetryExceeded`, and the rest is flushed.
-//! The stream is closed, and the connection manager's event comes, at once.
+//! Over InfiniBand no end learns that its peer has left: work requests stay in their queues until
+//! the program moves its queue pair or an answer is overdue. So under the personality `roce`, and
+//! for queue pairs that are connected without the connection manager, work requests outlive a peer
+//! that has closed in good order, for 1 s. Then the oldest request fails with `RetryExceeded`, and
+//! the rest is flushed. The stream is closed, and the connection manager's event comes, at once.
 //!
-//! A peer that breaks off in the middle of a message or of an FPDU has not left in good order. Neither
-//! has a peer that runs or may run this library, was asked for its farewell and sent none: it has
-//! crashed, and everything is flushed at once.
+//! A peer that breaks off in the middle of a message or of an FPDU has not left in good order.
+//! Neither has a peer that runs or may run this library, was asked for its farewell and sent none:
+//! it has crashed, and everything is flushed at once.
 //!
 //! Without the connection manager, an end takes the connection before it knows that the peer does.
 //! A peer whose program leaves RTR or RTS at that moment sends it away, by a FIN or a reset, and
@@ -35,19 +35,19 @@
 //! pair. An end that has the connection and leaves before it has heard the peer says its farewell
 //! in any case.
 //!
-//! Any other peer cannot say a farewell, and Linux siw forgets the Reads that it has not answered when
-//! its program closes. Where work requests outlive such a peer, the Sends and Writes that its TCP has
-//! acknowledged therefore succeed: over InfiniBand its card would have acknowledged them. An
-//! acknowledgement of TCP only means that data are in a receive buffer, but a peer that closes with a
-//! FIN, between two messages and without a Terminate, has emptied it. A socket that Linux closes with
-//! unread data ends with a reset, and so does one that gets data after it was closed. siw takes data in
-//! order, under the lock under which it closes, and answers what is wrong with a Terminate. It drops the
-//! rest of a segment only if its program destroys the queue pair at that moment (`rx_suspend` in
-//! `siw_destroy_qp`). A card's TCP is the card's.
+//! Any other peer cannot say a farewell, and Linux siw forgets the Reads that it has not answered
+//! when its program closes. Where work requests outlive such a peer, the Sends and Writes that its
+//! TCP has acknowledged therefore succeed: over InfiniBand its card would have acknowledged them.
+//! An acknowledgement of TCP only means that data are in a receive buffer, but a peer that closes
+//! with a FIN, between two messages and without a Terminate, has emptied it. A socket that Linux
+//! closes with unread data ends with a reset, and so does one that gets data after it was closed.
+//! siw takes data in order, under the lock under which it closes, and answers what is wrong with a
+//! Terminate. It drops the rest of a segment only if its program destroys the queue pair at that
+//! moment (`rx_suspend` in `siw_destroy_qp`). A card's TCP is the card's.
 //!
-//! This does not hold for a stack that shuts down only its write side and discards the rest, as this
-//! library does; the farewell exists for that reason. With `IWARP_EXTENSIONS=refuse` this library says
-//! none, and a Send that crosses its closing may count as received.
+//! This does not hold for a stack that shuts down only its write side and discards the rest, as
+//! this library does; the farewell exists for that reason. With `IWARP_EXTENSIONS=refuse` this
+//! library says none, and a Send that crosses its closing may count as received.
 
 use iwarp_types::{Extensions, QpState, WcStatus};
 

@@ -461,8 +461,9 @@ impl Qp {
         Ok(Plan::Check { stag, to, len: 8, access: RemoteAccess::Atomic })
     }
 
-    /// Checks that the queue pair grants the peer this access. Where requests end as over InfiniBand,
-    /// an access that it does not grant is an operation that it does not know (IBA vol. 1, 9.7.4.1.5).
+    /// Checks that the queue pair grants the peer this access. Where requests end as over
+    /// InfiniBand, an access that it does not grant is an operation that it does not know (IBA vol.
+    /// 1, 9.7.4.1.5).
     fn check_right(
         &self,
         access: RemoteAccess,

@@ -58,11 +58,11 @@
 //! # Messages without a receive
 //!
 //! They end the stream (RFC 5041 §7.1), unless [`Config::park`] says that they are kept until a
-//! receive is posted, or for as long as the peer would send them again over InfiniBand: it says
-//! how often ([`Qp::set_rnr_retry`]), and this end how long it waits in between
-//! ([`Qp::set_rnr_timer`]). Writes and answers behind them are placed; Reads and Atomics wait for their
-//! answer until all messages before them are delivered. The thread that drives the queue pair then
-//! has these duties:
+//! receive is posted, or for as long as the peer would send them again over InfiniBand: it says how
+//! often ([`Qp::set_rnr_retry`]), and this end how long it waits in between
+//! ([`Qp::set_rnr_timer`]). Writes and answers behind them are placed; Reads and Atomics wait for
+//! their answer until all messages before them are delivered. The thread that drives the queue pair
+//! then has these duties:
 //!
 //! - Receives may have been posted, to the queue pair or to its pool: where [`Qp::has_parked`],
 //!   call [`Receiver::receive`], with the octets that were not used (there may be none), and then
@@ -72,29 +72,29 @@
 //!   call leaves it false. [`Qp::is_stalled`] tells it from the other side; it is false when the
 //!   stream has ended, and then the rest is to be read and dropped as ever.
 //! - [`Qp::poll_timeout`] may answer with a time that is long past: the queue pair does not know
-//!   when a message began to wait and wants to be told ([`Qp::handle_timeout`]). So look at it after receiving,
-//!   not only after sending.
+//!   when a message began to wait and wants to be told ([`Qp::handle_timeout`]). So look at it
+//!   after receiving, not only after sending.
 //!
 //! # Parts and their lock
 //!
-//! [`Qp`] is a few hundred octets of state. [`Transmit`] holds the data that were built and that the
-//! stream has not yet taken: staged octets and, with CRC off, references to registered memory. A
-//! connection is full duplex although its core has one lock, because the long copies and all calls of
-//! the transport happen outside that lock.
+//! [`Qp`] is a few hundred octets of state. [`Transmit`] holds the data that were built and that
+//! the stream has not yet taken: staged octets and, with CRC off, references to registered memory.
+//! A connection is full duplex although its core has one lock, because the long copies and all
+//! calls of the transport happen outside that lock.
 //!
 //! # Errors
 //!
-//! Three types keep three kinds of error apart: the peer broke a rule (`Fault`, which `rdmap::terminate`
-//! maps to one Terminate), the caller misused the interface ([`iwarp_types::PostError`]), or something
-//! local failed (a completion with an error).
+//! Three types keep three kinds of error apart: the peer broke a rule (`Fault`, which
+//! `rdmap::terminate` maps to one Terminate), the caller misused the interface
+//! ([`iwarp_types::PostError`]), or something local failed (a completion with an error).
 //!
 //! # Memory that is gone
 //!
 //! The program may unmap or protect registered memory. The request concerned then ends with a local
-//! protection error, and so does the receive that a peer's Send used. If a peer's Write, Read or Atomic
-//! hits such memory, the peer is not at fault, so the Terminate is 0/0/00. Payloads that are sent
-//! straight from registered memory are checked when their header is built. If they vanish between that
-//! and the call of the transport, the framing is lost and the stream is reset.
+//! protection error, and so does the receive that a peer's Send used. If a peer's Write, Read or
+//! Atomic hits such memory, the peer is not at fault, so the Terminate is 0/0/00. Payloads that are
+//! sent straight from registered memory are checked when their header is built. If they vanish
+//! between that and the call of the transport, the framing is lost and the stream is reset.
 
 mod config;
 mod driven;

@@ -91,7 +91,8 @@ enum Kind {
     /// The answer to the oldest request of the peer's.
     ReadResponse(Stag, TaggedOffset),
     AtomicResponse,
-    /// RTR or hello frame, the count of repetitions, a nudge, the Read that asks for an acknowledgement, the farewell.
+    /// RTR or hello frame, the count of repetitions, a nudge, the Read that asks for an
+    /// acknowledgement, the farewell.
     Own,
     Terminate,
 }

@@ -2,11 +2,11 @@
 
 //! The receiving half: takes the stream apart and places what the queue pair decides to keep.
 //!
-//! With CRC on, an FPDU is staged, verified, then copied once to its destination. With CRC off and no
-//! markers, a long payload is placed as it comes. It is read straight into registered memory for the one
-//! segment whose header was seen, except its last 16 octets: these always pass the placement routine,
-//! which makes the last word visible last. No manual promises the order in which system calls write
-//! memory.
+//! With CRC on, an FPDU is staged, verified, then copied once to its destination. With CRC off and
+//! no markers, a long payload is placed as it comes. It is read straight into registered memory for
+//! the one segment whose header was seen, except its last 16 octets: these always pass the
+//! placement routine, which makes the last word visible last. No manual promises the order in which
+//! system calls write memory.
 
 mod run;
 mod short;
@@ -105,8 +105,8 @@ impl Receiver {
         }
     }
 
-    /// Looks for the memory of receives in `pd`, the protection domain of the shared queue that they
-    /// come from.
+    /// Looks for the memory of receives in `pd`, the protection domain of the shared queue that
+    /// they come from.
     #[must_use]
     pub const fn with_receives_of(mut self, pd: PdId) -> Self {
         self.receives.pd = pd;
@@ -183,8 +183,8 @@ impl Receiver {
         done
     }
 
-    /// True if messages wait for receives, as far as is known here: if the queue pair has ended, the next
-    /// call of [`Self::receive`] drops them.
+    /// True if messages wait for receives, as far as is known here: if the queue pair has ended,
+    /// the next call of [`Self::receive`] drops them.
     #[inline]
     pub fn has_waiting(&self) -> bool {
         !self.park.is_empty() || self.held.is_some()

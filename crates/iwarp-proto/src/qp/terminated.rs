@@ -12,8 +12,8 @@ use crate::rdmap::wire::{Opcode, TerminateCode, split_control};
 use crate::types::Qn;
 
 impl Qp {
-    /// The peer's Terminate has arrived: nothing is answered (RFC 5040 §5.4). `at_fault`: the header
-    /// that it quotes, and the octets of that segment.
+    /// The peer's Terminate has arrived: nothing is answered (RFC 5040 §5.4). `at_fault`: the
+    /// header that it quotes, and the octets of that segment.
     pub(crate) fn terminated(&mut self, code: TerminateCode, at_fault: Option<(Header, u16)>) {
         self.events.push_back(Event::Terminated(code));
         let number = self.request_at_fault(code, at_fault.map(|(header, _)| header));

@@ -2,10 +2,10 @@
 
 //! The sending half: gathers what the queue pair decides to send and frames it.
 //!
-//! With CRC on, payload is copied into staging while its CRC is computed, in one pass. Its owner may
-//! change the source of a Read Response at any moment, and that must not turn into a CRC error at the
-//! peer. With CRC off and no markers, a long payload is sent from its place in registered memory.
-//! Payloads below 2 KiB, so those of an Ethernet MTU, are copied even then.
+//! With CRC on, payload is copied into staging while its CRC is computed, in one pass. Its owner
+//! may change the source of a Read Response at any moment, and that must not turn into a CRC error
+//! at the peer. With CRC off and no markers, a long payload is sent from its place in registered
+//! memory. Payloads below 2 KiB, so those of an Ethernet MTU, are copied even then.
 
 mod short;
 mod source;

@@ -8,34 +8,34 @@
 //! may look at these fields (RFC 5041 §5.2), so every peer takes the frame for what it is: an
 //! RDMA Write of nothing.
 //!
-//! Operations that need an extension wait for the peer's frame. If another frame comes first, or nothing
-//! within the start-up timeout (10 s, as a peer may be stopped for a while), they complete in error and
-//! the connection lives on. The frame also opens the gate that keeps a responder silent until the
-//! initiator's first FPDU. `IWARP_EXTENSIONS` switches the frame.
+//! Operations that need an extension wait for the peer's frame. If another frame comes first, or
+//! nothing within the start-up timeout (10 s, as a peer may be stopped for a while), they complete
+//! in error and the connection lives on. The frame also opens the gate that keeps a responder
+//! silent until the initiator's first FPDU. `IWARP_EXTENSIONS` switches the frame.
 //!
 //! # Operations of this library
 //!
 //! Capability bits of the frame announce two operations that no RFC has.
 //!
 //! *Send with Immediate* has the unassigned opcodes 0xC and 0xD (solicited). It is a Send whose
-//! Invalidate STag field carries the four octets. An end that has not announced it answers 0/2/06 like
-//! any other end, and so does an end whose sender has not announced it, on every queue.
+//! Invalidate STag field carries the four octets. An end that has not announced it answers 0/2/06
+//! like any other end, and so does an end whose sender has not announced it, on every queue.
 //!
-//! *Write with Immediate* is a Write and, with nothing between, the Immediate Data of RFC 7306: four
-//! octets and the mark `wimm`. The mark goes only to a peer that knows it; others get zeros and see two
-//! messages. The receiver takes the two for one if the mark comes directly behind a Write from a peer
-//! that announced the operation. The hello frame is no such Write. If a program itself sends octets that
-//! look the same, a second hello frame separates them from the Write.
+//! *Write with Immediate* is a Write and, with nothing between, the Immediate Data of RFC 7306:
+//! four octets and the mark `wimm`. The mark goes only to a peer that knows it; others get zeros
+//! and see two messages. The receiver takes the two for one if the mark comes directly behind a
+//! Write from a peer that announced the operation. The hello frame is no such Write. If a program
+//! itself sends octets that look the same, a second hello frame separates them from the Write.
 //!
 //! # Other frames of this library
 //!
-//! Two bits name the device that programs see at that end, so that a log line can report that the two
-//! ends differ. One bit asks for the *farewell*: a zero-length Write with a magic STag of its own, whose
-//! TO is the number of messages for queue 0 and of non-empty Writes that the end received with none
-//! missing in front of them. Another such Write has the sender's `rnr_retry` as its TO: a peer that
-//! parks messages ends the connection when one has waited for that many of its RNR times. A Write of no
-//! octets never goes out with the STag and TO of such a frame, whatever STag and offset the program
-//! uses.
+//! Two bits name the device that programs see at that end, so that a log line can report that the
+//! two ends differ. One bit asks for the *farewell*: a zero-length Write with a magic STag of its
+//! own, whose TO is the number of messages for queue 0 and of non-empty Writes that the end
+//! received with none missing in front of them. Another such Write has the sender's `rnr_retry` as
+//! its TO: a peer that parks messages ends the connection when one has waited for that many of its
+//! RNR times. A Write of no octets never goes out with the STag and TO of such a frame, whatever
+//! STag and offset the program uses.
 
 use iwarp_types::{Extension, Extensions, Stag, TaggedOffset};
 

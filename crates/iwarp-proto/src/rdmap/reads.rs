@@ -4,10 +4,10 @@
 //! asked (bounded by IRD). Both kinds share queue number 1, its MSNs and these bounds
 //! (RFC 5040 §6.1, RFC 7306 §5.2).
 //!
-//! The sink STag of a Read (top bit set, then a serial number) names nothing in the STag table, whose
-//! indices stay below 2^23. A Read Response is matched against the outbound read queue: STag, TO and
-//! length must be the expected ones. So the peer can use the sink for nothing else, scatter lists of
-//! Reads cost no registration, and nothing needs revoking afterwards.
+//! The sink STag of a Read (top bit set, then a serial number) names nothing in the STag table,
+//! whose indices stay below 2^23. A Read Response is matched against the outbound read queue: STag,
+//! TO and length must be the expected ones. So the peer can use the sink for nothing else, scatter
+//! lists of Reads cost no registration, and nothing needs revoking afterwards.
 
 use alloc::collections::{TryReserveError, VecDeque};
 
@@ -209,7 +209,8 @@ impl InboundReads {
         self.queue.front().is_some_and(|(_, late)| *late <= delivered)
     }
 
-    /// True if the oldest is a Read of no octets, which asks whether what came before it has arrived.
+    /// True if the oldest is a Read of no octets, which asks whether what came before it has
+    /// arrived.
     pub(crate) fn begins_with_an_empty_one(&self) -> bool {
         self.front().is_some_and(is_empty)
     }

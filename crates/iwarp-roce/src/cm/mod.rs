@@ -19,8 +19,8 @@
 //!
 //! - Messages about a connection count only from its peer's address. So no other host can end it,
 //!   not even by a REQ with its queue pair and GUID.
-//! - A REJ of a REQ does not touch a connection whose REP has come: it is a late answer to a repeated
-//!   REQ. Linux ends the connection.
+//! - A REJ of a REQ does not touch a connection whose REP has come: it is a late answer to a
+//!   repeated REQ. Linux ends the connection.
 //! - An unexpected REP is refused (REJ 6), so that its sender does not wait in vain; and so is an
 //!   RTU or MRA, so that its sender does not believe in a connection given up here.
 //! - A refused REQ that is repeated is refused again, and not told to the program again.

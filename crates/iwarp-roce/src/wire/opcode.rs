@@ -229,8 +229,8 @@ mod tests {
         }
     }
 
-    /// RD, XRC, Flush and Atomic Write, and operations that no transport has, make no packet, so no answer
-    /// is sent.
+    /// RD, XRC, Flush and Atomic Write, and operations that no transport has, make no packet, so no
+    /// answer is sent.
     ///
     /// Covers: ROCE-018
     #[test]

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The UDP source port of a queue pair's packets, where it may be chosen for each packet, as adapters do.
-//! Routers choose among equal ways by it, so it is constant for a queue pair (ROCE-140), and differs
-//! between queue pairs. A socket has one port for all its packets: its owner gives that one instead.
+//! The UDP source port of a queue pair's packets, where it may be chosen for each packet, as
+//! adapters do. Routers choose among equal ways by it, so it is constant for a queue pair
+//! (ROCE-140), and differs between queue pairs. A socket has one port for all its packets: its
+//! owner gives that one instead.
 
 /// Ports that RoCE v2 uses by convention: this one and all above (ROCE-140).
 const FIRST: u16 = 0xc000;

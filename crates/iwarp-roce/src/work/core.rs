@@ -3,8 +3,9 @@
 //! The contract of a core, for queue pairs that have a [`Work`](super::Work) and nothing beside it
 //! that ends.
 
-/// Implements [`Core`](iwarp_types::Core) for a type with a field `work`. Its method `$judge` returns the
-/// status of a send that is not to be sent, and `$reset` clears the state outside `work`.
+/// Implements [`Core`](iwarp_types::Core) for a type with a field `work`. Its method `$judge`
+/// returns the status of a send that is not to be sent, and `$reset` clears the state outside
+/// `work`.
 macro_rules! work_core {
     ($type:ty, $judge:ident, $reset:ident) => {
         impl iwarp_types::Core for $type {

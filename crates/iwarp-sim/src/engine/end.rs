@@ -18,8 +18,8 @@ pub(super) const SLOT: usize = 16 * 1024;
 const SLOTS: usize = 8;
 const AREA: usize = SLOTS * SLOT;
 
-/// The parts of an end's region. The peer writes into one, reads from another, and counts in a third;
-/// nothing else changes those.
+/// The parts of an end's region. The peer writes into one, reads from another, and counts in a
+/// third; nothing else changes those.
 const SEND: usize = 0;
 const RECV: usize = AREA;
 pub(super) const WRITTEN: usize = 2 * AREA;
@@ -358,8 +358,8 @@ impl End {
         ))
     }
 
-    /// Writes the eight octets that `mark` stands for to the peer's first slot, where the peer's program
-    /// spins until they are there.
+    /// Writes the eight octets that `mark` stands for to the peer's first slot, where the peer's
+    /// program spins until they are there.
     pub(super) fn post_mark(&mut self, remote: Remote, mark: u64) -> Result<(), String> {
         let slot = self.free[0].pop().expect("asked before");
         let id = self.next_id(false);

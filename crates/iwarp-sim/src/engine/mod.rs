@@ -5,9 +5,9 @@
 //!
 //! Two devices without threads ([`Device::turned`](iwarp::Device::turned)) stand on one clock that
 //! is set by hand. One stream of decisions says what a program does next, which worker takes its
-//! turn, and how far the clock goes on. A worker gets a turn only where its thread would have woken:
-//! when its epoll reports something, or at the time at which it had said that it wakes. So a wake-up
-//! that is lost is lost here too.
+//! turn, and how far the clock goes on. A worker gets a turn only where its thread would have
+//! woken: when its epoll reports something, or at the time at which it had said that it wakes. So a
+//! wake-up that is lost is lost here too.
 //!
 //! ```text
 //!   stage     the clock and the workers
@@ -25,17 +25,18 @@
 //!
 //! A seed draws options, whether ports have descriptors, queues (shared receive queues among them),
 //! channels, connections by the connection manager and by number, and then each step: posts of all
-//! kinds, polls, arming, sleeping within the library, programs that spin on memory or play ping-pong,
-//! ends of connections, calls in a forked child, turns of workers, and steps of the clock. The oracle
-//! knows the posted requests: each message arrives once, in order and complete, each signalled request
-//! completes once, and Reads, Writes and Atomics leave the right contents. Now and then the programs
-//! pause, and the workers alone have to finish everything: *at once*, without the clock advancing, if
-//! all queues were armed, and otherwise within 20 ms. Defects that can be planted (`iwarp/src/flaw.rs`,
-//! feature `flaws`) are each found within some 30 seeds.
+//! kinds, polls, arming, sleeping within the library, programs that spin on memory or play
+//! ping-pong, ends of connections, calls in a forked child, turns of workers, and steps of the
+//! clock. The oracle knows the posted requests: each message arrives once, in order and complete,
+//! each signalled request completes once, and Reads, Writes and Atomics leave the right contents.
+//! Now and then the programs pause, and the workers alone have to finish everything: *at once*,
+//! without the clock advancing, if all queues were armed, and otherwise within 20 ms. Defects that
+//! can be planted (`iwarp/src/flaw.rs`, feature `flaws`) are each found within some 30 seeds.
 //!
-//! A call is interrupted only where it gives up its CPU, and memory is consistent. The simulation lacks
-//! TCP, its descriptors and `TCP_INFO`, and callers that wait with a timeout of their own still use the
-//! system's clock. The tests over TCP and ThreadSanitizer cover other interactions of threads.
+//! A call is interrupted only where it gives up its CPU, and memory is consistent. The simulation
+//! lacks TCP, its descriptors and `TCP_INFO`, and callers that wait with a timeout of their own
+//! still use the system's clock. The tests over TCP and ThreadSanitizer cover other interactions of
+//! threads.
 
 mod books;
 mod end;

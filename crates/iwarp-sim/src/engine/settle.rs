@@ -87,8 +87,8 @@ impl Run<'_> {
         self.judge_due(at_once)
     }
 
-    /// Arms all queues and polls what came before. True when one has told of something meanwhile, so
-    /// that the program of its host does not go to sleep.
+    /// Arms all queues and polls what came before. True when one has told of something meanwhile,
+    /// so that the program of its host does not go to sleep.
     fn arm_all(&mut self) -> Result<bool, String> {
         let mut told = false;
         for host in 0..self.hosts.len() {

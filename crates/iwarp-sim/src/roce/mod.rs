@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! RoCE v2: queue pairs of one type on a network that drops, repeats, delays and mixes up packets, in
-//! virtual time.
+//! RoCE v2: queue pairs of one type on a network that drops, repeats, delays and mixes up packets,
+//! in virtual time.
 //!
 //! Of UC and UD the oracle knows what each packet has to say and what it has to bring about, since
 //! every one is told which message it is part of. An RC queue pair has to hide the network: each

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The simulator of the whole library: nothing is found in it as it is, and what is planted in it is.
+//! The simulator of the whole library: nothing is found in it as it is, and what is planted in it
+//! is.
 
 use std::ops::Range;
 

@@ -136,7 +136,8 @@ impl Bank {
         Ok((index, offset))
     }
 
-    /// Finds a local element, with the checks of [`Memory::check_local`](crate::Memory::check_local).
+    /// Finds a local element, with the checks of
+    /// [`Memory::check_local`](crate::Memory::check_local).
     pub fn local(&self, who: Accessor, sge: Sge, write: bool) -> Result<Place, AccessError> {
         let index = self.associated(who, sge.lkey)?;
         let region = &self.regions[index];

@@ -57,9 +57,9 @@ impl EventChannel {
         Self::on(device.wires()?)
     }
 
-    /// Makes a channel for ids on any device of the process that `device` belongs to: an id is on the
-    /// one that has its local address, and one that listens on all addresses takes what comes to any
-    /// device.
+    /// Makes a channel for ids on any device of the process that `device` belongs to: an id is on
+    /// the one that has its local address, and one that listens on all addresses takes what comes
+    /// to any device.
     ///
     /// # Errors
     ///

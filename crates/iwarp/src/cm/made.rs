@@ -37,16 +37,17 @@ impl Id {
         Ok(Self::of(IdCore::for_datagrams(channel.core.check()?, space)))
     }
 
-    /// An id in the place of one that this process, a forked child, inherits and that has no connection:
-    /// with its settings, bound where that is bound, and listening if that listens. Its events go to
-    /// `channel`. From then on connections come in there, and no longer at the parent's id; those over
-    /// RoCE v2 only once the parent has ended or closed its own, for which this waits up to 300 ms.
+    /// An id in the place of one that this process, a forked child, inherits and that has no
+    /// connection: with its settings, bound where that is bound, and listening if that listens. Its
+    /// events go to `channel`. From then on connections come in there, and no longer at the
+    /// parent's id; those over RoCE v2 only once the parent has ended or closed its own, for which
+    /// this waits up to 300 ms.
     ///
     /// # Errors
     ///
-    /// `NotConnected` where it has a connection, or is about to: that is the parent's; `WouldBlock` where
-    /// a thread of the parent was just using it; `AddrInUse` where the port is the parent's alone;
-    /// `InvalidInput` where it is not inherited; those of [`Self::listen`].
+    /// `NotConnected` where it has a connection, or is about to: that is the parent's; `WouldBlock`
+    /// where a thread of the parent was just using it; `AddrInUse` where the port is the parent's
+    /// alone; `InvalidInput` where it is not inherited; those of [`Self::listen`].
     pub fn take_over(channel: &EventChannel, inherited: &Self) -> io::Result<Self> {
         Ok(Self::of(IdCore::take_over(channel.core.check()?, inherited)?))
     }

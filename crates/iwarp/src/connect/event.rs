@@ -48,7 +48,8 @@ pub enum EventKind {
         /// The ORD in the peer's frame, likewise.
         peer_ord: Option<u16>,
     },
-    /// The peer accepted, and waits for [`Id::establish`](crate::cm::Id::establish): only after [`Id::connect_first`](crate::cm::Id::connect_first).
+    /// The peer accepted, and waits for [`Id::establish`](crate::cm::Id::establish): only after
+    /// [`Id::connect_first`](crate::cm::Id::connect_first).
     #[non_exhaustive]
     Responded {
         /// The peer's private data.
@@ -152,7 +153,8 @@ pub enum ConnectionState {
     Listening,
     /// The connection is being made.
     Connecting,
-    /// A peer has requested it and waits for [`Id::accept`](crate::cm::Id::accept) or [`Id::reject`](crate::cm::Id::reject).
+    /// A peer has requested it and waits for [`Id::accept`](crate::cm::Id::accept) or
+    /// [`Id::reject`](crate::cm::Id::reject).
     Requested,
     /// The peer has accepted it and waits for [`Id::establish`](crate::cm::Id::establish).
     Responded,

@@ -42,8 +42,8 @@ pub(crate) trait Exchange: fmt::Debug + Send + Sync {
         Err(unfit().into())
     }
 
-    /// Moves it in this thread, if it was begun [by the caller](By::Caller): until it needs none any
-    /// more, or the time `until`. Moves `meanwhile` as well.
+    /// Moves it in this thread, if it was begun [by the caller](By::Caller): until it needs none
+    /// any more, or the time `until`. Moves `meanwhile` as well.
     ///
     /// # Errors
     ///

@@ -46,7 +46,8 @@ impl Default for ConnectParams {
 }
 
 impl ConnectParams {
-    /// No private data, 16 Reads and Atomics each way, and Sends that wait for a receive without end.
+    /// No private data, 16 Reads and Atomics each way, and Sends that wait for a receive without
+    /// end.
     pub fn new() -> Self {
         Self::default()
     }
@@ -60,8 +61,8 @@ impl ConnectParams {
     }
 }
 
-/// The reason why a connection was not made. The text says all there is to say: what lies behind it has no
-/// [`source`](std::error::Error::source) of its own.
+/// The reason why a connection was not made. The text says all there is to say: what lies behind it
+/// has no [`source`](std::error::Error::source) of its own.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ConnectError {

@@ -2,11 +2,12 @@
 
 //! The work of the worker and of callers for a poll set, as its hand-over says.
 //!
-//! These are the decisions of the worker's loop and of callers that block or go to sleep, apart from
-//! what they are carried out with: the model checker runs them on an epoll and timers of its own.
+//! These are the decisions of the worker's loop and of callers that block or go to sleep, apart
+//! from what they are carried out with: the model checker runs them on an epoll and timers of its
+//! own.
 //!
-//! The model checks that no wake-up is lost, no worker spins, and no stream is silenced under a thread
-//! that needs it.
+//! The model checks that no wake-up is lost, no worker spins, and no stream is silenced under a
+//! thread that needs it.
 
 use crate::engine::handover::{Cause, Duty, Handover};
 use crate::flaw::{self, Flaw};

@@ -2,9 +2,9 @@
 
 //! A completion channel: the events that wait, and the callers that wait for them.
 //!
-//! C programs cancel threads that wait. Such a thread sleeps in the C library's `poll`, called from a
-//! frame that owns nothing (`CompletionChannel::look`). A thread-local holds the thread's place among
-//! those that serve the connections, and its destructor runs however the thread ends.
+//! C programs cancel threads that wait. Such a thread sleeps in the C library's `poll`, called from
+//! a frame that owns nothing (`CompletionChannel::look`). A thread-local holds the thread's place
+//! among those that serve the connections, and its destructor runs however the thread ends.
 
 use std::cell::Cell;
 use std::collections::VecDeque;

@@ -8,9 +8,9 @@
 //!
 //! So for each address one connection at a time has the *turn*, and the others wait in line.
 //!
-//! Programs announce their port before they listen on it. So the connection manager does not believe a
-//! refusal for 1 s (`PATIENCE` in `connect/retries.rs`), unless the peer has another address to try, and
-//! connections to the same address queue up meanwhile.
+//! Programs announce their port before they listen on it. So the connection manager does not
+//! believe a refusal for 1 s (`PATIENCE` in `connect/retries.rs`), unless the peer has another
+//! address to try, and connections to the same address queue up meanwhile.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;

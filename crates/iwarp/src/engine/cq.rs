@@ -2,23 +2,23 @@
 
 //! A completion queue: the completions that wait, and what a poll that finds none does.
 //!
-//! The events of completions are raised by the thread that completes, which holds the endpoint's `core`
-//! and this queue's lock.
+//! The events of completions are raised by the thread that completes, which holds the endpoint's
+//! `core` and this queue's lock.
 //!
 //! The owners of a queue's slots have a list of their own. (Considered: `slab`, which has no
-//! `try_reserve`, and `slotmap`, whose keys would make each completion 8 bytes longer for a generation
-//! that nothing needs.)
+//! `try_reserve`, and `slotmap`, whose keys would make each completion 8 bytes longer for a
+//! generation that nothing needs.)
 //!
 //! # Writers of the fields
 //!
 //! - `number`, `group`, `channel`, `events`: the thread that creates it, before it is shared.
-//! - `queue` (completions, owners, depth, the notification asked for, collectors): threads that complete
-//!   requests, with the endpoint's `core` locked, and callers that poll, collect, arm or resize. Guard:
-//!   its lock.
+//! - `queue` (completions, owners, depth, the notification asked for, collectors): threads that
+//!   complete requests, with the endpoint's `core` locked, and callers that poll, collect, arm or
+//!   resize. Guard: its lock.
 //! - `len`: as `queue`; read without the lock.
-//! - `asleep` (looks that may be the last before the program sleeps): set by the thread that arms the
-//!   queue, cleared by the completion that it waits for, counted down by polls. Guard: the lock of
-//!   `queue`, or compare and exchange.
+//! - `asleep` (looks that may be the last before the program sleeps): set by the thread that arms
+//!   the queue, cleared by the completion that it waits for, counted down by polls. Guard: the lock
+//!   of `queue`, or compare and exchange.
 
 use std::collections::VecDeque;
 use std::io;

@@ -8,7 +8,8 @@ use super::kinds::{Personality, Wire};
 use super::speed::Speed;
 use crate::setters::setters;
 
-/// A device, as the user has named it. The options of the process count for all that it leaves open.
+/// A device, as the user has named it. The options of the process count for all that it leaves
+/// open.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct NamedDevice {
@@ -21,7 +22,8 @@ pub struct NamedDevice {
     /// The protocol of its reliable connected queue pairs, where it differs from
     /// [`Options::wire`](crate::Options::wire).
     pub wire: Option<Wire>,
-    /// The speed that programs see, where it differs from [`Options::speed`](crate::Options::speed).
+    /// The speed that programs see, where it differs from
+    /// [`Options::speed`](crate::Options::speed).
     pub speed: Option<Speed>,
 }
 

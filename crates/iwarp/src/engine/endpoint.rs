@@ -2,9 +2,9 @@
 
 //! A queue pair's core behind its lock, and where its completions go.
 //!
-//! Short messages, several in a row, are judged, placed and reported while the lock is held once, and
-//! so are they decided on and framed. If another thread ends the stream while bytes are being placed, a
-//! word of three states withholds its events ([`placing`]), not that lock.
+//! Short messages, several in a row, are judged, placed and reported while the lock is held once,
+//! and so are they decided on and framed. If another thread ends the stream while bytes are being
+//! placed, a word of three states withholds its events ([`placing`]), not that lock.
 //!
 //! # Writers of the fields
 //!
@@ -19,16 +19,16 @@
 //!   gone, whether the process exits, receives held back) also belongs to the thread that attaches
 //!   a stream, the one that drops the handle, the exit handler, and threads that complete requests.
 //!   `timer` belongs to the thread that sets an earlier one, and to the worker when it fires.
-//! - `borrowed`: the receiver adds; a completion, a reset and the last drop subtract. Guard: `core`, or
-//!   the last reference.
-//! - `placing` (idle, placing, events withheld): the receiver, under the receive token; the thread that
-//!   ends the stream, only from placing to withheld, with `core` locked.
-//! - `postpones`: set by a thread that completes a receive which waits, cleared by the one that reports
-//!   it; `core` locked. It is read without.
-//! - `overran`: set with `core` locked by a thread that hands on a completion for which a queue has no room;
-//!   nothing clears it, and threads that see it look at the core once more.
-//! - `wants_timer`: set with `core` locked by any thread that has called the core, cleared by the one
-//!   that then sets the timer.
+//! - `borrowed`: the receiver adds; a completion, a reset and the last drop subtract. Guard:
+//!   `core`, or the last reference.
+//! - `placing` (idle, placing, events withheld): the receiver, under the receive token; the thread
+//!   that ends the stream, only from placing to withheld, with `core` locked.
+//! - `postpones`: set by a thread that completes a receive which waits, cleared by the one that
+//!   reports it; `core` locked. It is read without.
+//! - `overran`: set with `core` locked by a thread that hands on a completion for which a queue has
+//!   no room; nothing clears it, and threads that see it look at the core once more.
+//! - `wants_timer`: set with `core` locked by any thread that has called the core, cleared by the
+//!   one that then sets the timer.
 
 mod attach;
 mod close;
@@ -346,8 +346,8 @@ impl Endpoint {
     }
 
     /// As [`Self::with_own`], for the thread that takes apart bytes that have come: receives that
-    /// complete may have to wait. Calls `then` when the core's events are handed on, with what is known
-    /// of the program.
+    /// complete may have to wait. Calls `then` when the core's events are handed on, with what is
+    /// known of the program.
     #[inline]
     pub(crate) fn with_receiving<C: WireCore, R>(
         &self,

@@ -17,7 +17,8 @@ pub struct Gid {
     pub index: usize,
     /// The address.
     pub addr: IpAddr,
-    /// The address as programs exchange it: an IPv6 address; an IPv4 one is mapped (`::ffff:192.0.2.1`).
+    /// The address as programs exchange it: an IPv6 address; an IPv4 one is mapped
+    /// (`::ffff:192.0.2.1`).
     pub raw: [u8; 16],
     /// Name of the interface that has the address.
     pub interface: String,

@@ -3,34 +3,36 @@
 //! The poll group of a completion queue: the streams, and the datagrams, whose progress its callers
 //! wait for.
 //!
-//! A poll of a group with one stream reads that stream without asking the epoll, which would cost a call
-//! on top of the read. A full socket is left to the epoll, which reports room when it is worth a call.
-//! That interest stays registered while callers poll, and the next thread that sleeps removes it.
+//! A poll of a group with one stream reads that stream without asking the epoll, which would cost a
+//! call on top of the read. A full socket is left to the epoll, which reports room when it is worth
+//! a call. That interest stays registered while callers poll, and the next thread that sleeps
+//! removes it.
 //!
 //! A stream is in the poll groups of both its completion queues. If callers of one queue serve the
-//! stream, the worker does not move it on behalf of the other: a program that polls its receive queue
-//! and only sometimes its send queue would otherwise race with its own worker. This does not apply to a
-//! queue that was armed, on whose channel a thread may sleep.
+//! stream, the worker does not move it on behalf of the other: a program that polls its receive
+//! queue and only sometimes its send queue would otherwise race with its own worker. This does not
+//! apply to a queue that was armed, on whose channel a thread may sleep.
 //!
-//! A program that polls an idle queue while the worker moves another queue's streams would take half a
-//! CPU from the worker. So before such a poll yields, it moves the streams of the other queues in turn,
-//! if they are few, and holds their leases (`Group::lend_a_hand`).
+//! A program that polls an idle queue while the worker moves another queue's streams would take
+//! half a CPU from the worker. So before such a poll yields, it moves the streams of the other
+//! queues in turn, if they are few, and holds their leases (`Group::lend_a_hand`).
 //!
 //! # Writers of the fields
 //!
 //! The *driver* is the thread that holds the token of the group.
 //!
-//! - `id`, `itself`, `without`, `worker`: the thread that creates the completion queue, before it is
-//!   shared.
+//! - `id`, `itself`, `without`, `worker`: the thread that creates the completion queue, before it
+//!   is shared.
 //! - `epoll`: the thread that adds the first member or waits first, once, with `making` locked.
-//! - `members` (links, muxes; whether the only one is silenced): a thread that adds or closes one, the
-//!   driver that silences, any thread that needs the epoll. Guard: its lock, under which the epoll
-//!   changes too.
-//! - `woken` (ready list, bell): ports that wake, the driver, a thread that arms, blocks or naps, one
-//!   that adds or closes a member. Guard: its own lock.
-//! - `driver` (events, the only stream, whether to ask if it is silenced, tries, backoff): the driver.
-//! - `polls`: the polling caller, and a post that is held. It is a hint: several threads may store it at
-//!   once, and a lost store costs only some time.
+//! - `members` (links, muxes; whether the only one is silenced): a thread that adds or closes one,
+//!   the driver that silences, any thread that needs the epoll. Guard: its lock, under which the
+//!   epoll changes too.
+//! - `woken` (ready list, bell): ports that wake, the driver, a thread that arms, blocks or naps,
+//!   one that adds or closes a member. Guard: its own lock.
+//! - `driver` (events, the only stream, whether to ask if it is silenced, tries, backoff): the
+//!   driver.
+//! - `polls`: the polling caller, and a post that is held. It is a hint: several threads may store
+//!   it at once, and a lost store costs only some time.
 
 mod member;
 mod waker;
@@ -104,8 +106,8 @@ pub(crate) struct Group {
     /// Its number, by which the worker knows it.
     id: u64,
     itself: Weak<Self>,
-    /// Made for the first stream, or the first thread that waits: programs have queues without either,
-    /// by the thousand.
+    /// Made for the first stream, or the first thread that waits: programs have queues without
+    /// either, by the thousand.
     epoll: OnceLock<Epoll>,
     making: Mutex<()>,
     members: Mutex<Members>,
@@ -205,8 +207,8 @@ impl Group {
         }
         let mut members = self.members.lock();
         if members.silence.is_on() {
-            // A silenced stream comes back with the interest that it has then: now, where a task may
-            // be asleep that is told of input otherwise, and of nothing else.
+            // A silenced stream comes back with the interest that it has then: now, where a task
+            // may be asleep that is told of input otherwise, and of nothing else.
             if member.has_other_sleeper() {
                 self.restore(&mut members);
             }
@@ -317,8 +319,8 @@ impl Group {
         self.handover.may_be_left() && member.memberships().is_leased_beside(self)
     }
 
-    /// Tries the only stream there is. That costs no more than a look at the epoll, which would come
-    /// on top.
+    /// Tries the only stream there is. That costs no more than a look at the epoll, which would
+    /// come on top.
     fn try_sole(&self, sole: &dyn Member, by: By) -> bool {
         let _call = self.handover.call();
         let moved = sole.attempt(by);

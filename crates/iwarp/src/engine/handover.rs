@@ -10,27 +10,27 @@
 //! a watched one the timer, a parked one the caller, who arms it when leaving. A caller that goes
 //! to sleep elsewhere, on a descriptor of its own, ends its lease and arms a watched group itself.
 //!
-//! - *Armed*: the worker serves the group. When its epoll has reported the group, the worker serves it
-//!   and arms it again, or watches while a lease lasts.
-//! - *Watched*: callers serve the group, and the worker's timer checks again. This ends when the lease
-//!   is over (the worker serves the group), when a caller arms the completion queue (armed), or when a
-//!   caller blocks and nothing moves (parked).
-//! - *Parked*: the caller that is blocked on the group serves it. When the last blocked caller leaves,
-//!   that arms the group.
+//! - *Armed*: the worker serves the group. When its epoll has reported the group, the worker serves
+//!   it and arms it again, or watches while a lease lasts.
+//! - *Watched*: callers serve the group, and the worker's timer checks again. This ends when the
+//!   lease is over (the worker serves the group), when a caller arms the completion queue (armed),
+//!   or when a caller blocks and nothing moves (parked).
+//! - *Parked*: the caller that is blocked on the group serves it. When the last blocked caller
+//!   leaves, that arms the group.
 //!
 //! A poll gives the program a lease of 0.5 ms, or much less if the worker has found that something
-//! waited for the lease to end. A caller inside a poll, or in a loop of polls, may merely lack a CPU.
-//! The worker, which would take the CPU from another thread, waits a while longer for that caller, as
-//! long as such calls follow each other. Arming a queue (`request_notify`) ends the lease and makes the
-//! worker responsible at once, because the program may be about to sleep on the channel's descriptor,
-//! unless the program was seen blocking in the library's own wait.
+//! waited for the lease to end. A caller inside a poll, or in a loop of polls, may merely lack a
+//! CPU. The worker, which would take the CPU from another thread, waits a while longer for that
+//! caller, as long as such calls follow each other. Arming a queue (`request_notify`) ends the
+//! lease and makes the worker responsible at once, because the program may be about to sleep on the
+//! channel's descriptor, unless the program was seen blocking in the library's own wait.
 //!
 //! # Writers of the fields
 //!
-//! - `turn` (watched, parked; how many callers are blocked): the worker, callers that block and leave,
-//!   and those that go to sleep. Each change is one atomic read-modify-write.
-//! - `presence`: callers that poll, post, drive or go to sleep, and tasks that drive. It is a hint, by
-//!   plain stores.
+//! - `turn` (watched, parked; how many callers are blocked): the worker, callers that block and
+//!   leave, and those that go to sleep. Each change is one atomic read-modify-write.
+//! - `presence`: callers that poll, post, drive or go to sleep, and tasks that drive. It is a hint,
+//!   by plain stores.
 //! - `lease`: callers. A poll and a held post lengthen it; going to sleep ends it, before `turn`
 //!   changes.
 //! - `span`: the worker, from its `watcher`.
@@ -70,8 +70,8 @@ pub(crate) enum Duty {
     Arm,
 }
 
-/// The keepers of the group, and how many callers are blocked on it: one word, which changes by
-/// one read-modify-write at a time, so that a caller that leaves and the worker that leaves the group
+/// The keepers of the group, and how many callers are blocked on it: one word, which changes by one
+/// read-modify-write at a time, so that a caller that leaves and the worker that leaves the group
 /// to it agree.
 ///
 /// Without either bit the group is armed; with both it is parked.
@@ -122,8 +122,9 @@ impl Handover {
         self.lease.store(now + LEASE, Ordering::Release);
     }
 
-    /// A caller has moved something, which may have taken longer than a short lease: it begins anew.
-    /// Not for a caller that looks once more before it sleeps elsewhere, whose lease has ended.
+    /// A caller has moved something, which may have taken longer than a short lease: it begins
+    /// anew. Not for a caller that looks once more before it sleeps elsewhere, whose lease has
+    /// ended.
     pub(crate) fn renew_short_lease(&self, clock: impl FnOnce() -> u64) {
         let span = self.span();
         if span < LEASE && self.presence.load().0 != Presence::Asleep {

@@ -43,19 +43,22 @@
 //! ```
 //!
 //! The engine owns what it works on: endpoints, completion queues, channels, shared receive queues,
-//! asynchronous events. The verbs are the handles that programs hold on these. Events of a connection go
-//! up through traits that the engine defines (`Observer`, `Task`).
+//! asynchronous events. The verbs are the handles that programs hold on these. Events of a
+//! connection go up through traits that the engine defines (`Observer`, `Task`).
 //!
 //! # Words
 //!
 //! - *caller, caller thread*: a thread of the program inside a call of the library.
-//! - *worker*: the thread that moves what no caller moves, one for the devices of a process by default.
+//! - *worker*: the thread that moves what no caller moves, one for the devices of a process by
+//!   default.
 //! - *core*: the protocol of a queue pair as a state machine: iWARP's, or another.
-//! - *endpoint*: a queue pair's core behind its lock, and the completion queues that its events go to.
+//! - *endpoint*: a queue pair's core behind its lock, and the completion queues that its events go
+//!   to.
 //! - *port, network*: a connected stream of bytes, and the maker of such streams.
 //! - *link*: one stream of an endpoint, from start-up to FIN or reset.
 //! - *token*: the right to move one direction of a link, or a poll group.
-//! - *poll set*: an epoll and its members; callers drive it while they are present, else the worker.
+//! - *poll set*: an epoll and its members; callers drive it while they are present, else the
+//!   worker.
 //! - *poll group*: the poll set of a completion queue: links and muxes whose completions end there.
 //! - *accept set*: the poll set of a listener: the sockets that await their Request.
 //! - *mux*: the mover of a datagram port for all queue pairs that share it.
@@ -63,17 +66,18 @@
 //! - *to drive*: to hold the token of a poll group and move its ready streams.
 //! - *lease*: the time for which a caller's poll keeps the worker away from a poll group.
 //! - *silenced*: taken out of the epoll, because callers try the stream themselves.
-//! - *ready list, bell*: the counterpart of an epoll for streams without a descriptor; the descriptor
-//!   that wakes a sleeping thread while the list is not empty.
+//! - *ready list, bell*: the counterpart of an epoll for streams without a descriptor; the
+//!   descriptor that wakes a sleeping thread while the list is not empty.
 //! - *hushed*: of a bell: it does not ring, because callers poll and no thread sleeps.
 //! - *parked*: of a message: it waits for its receive. Of a poll group: a blocked caller serves it.
-//! - *hello frame, farewell*: the zero-length Writes by which two ends with this library recognise each
-//!   other and take leave.
-//! - *to outlive*: of work requests: to stay pending for a while after the peer has closed the stream.
-//! - *acknowledgement*: the answer to a Read of no bytes: the peer has received everything sent before
-//!   it.
-//! - *rendezvous*: the way in which two queue pairs meet without the connection manager. Its listener
-//!   is the port of up to 256 queue pairs.
+//! - *hello frame, farewell*: the zero-length Writes by which two ends with this library recognise
+//!   each other and take leave.
+//! - *to outlive*: of work requests: to stay pending for a while after the peer has closed the
+//!   stream.
+//! - *acknowledgement*: the answer to a Read of no bytes: the peer has received everything sent
+//!   before it.
+//! - *rendezvous*: the way in which two queue pairs meet without the connection manager. Its
+//!   listener is the port of up to 256 queue pairs.
 //! - *member*: a link or a mux, as a poll group drives it.
 //! - *mover*: a link or a mux, as an endpoint calls it.
 //! - *wing*: all that belongs to one wire: start-up, movers, the making of cores.
@@ -148,9 +152,9 @@ use crate::port::{Clock, DatagramNetwork, DatagramSettings, Network, Platform, S
 /// Reads and Atomics of a queue pair that may be under way at a time, in either direction.
 pub(crate) const MAX_READS: u16 = 128;
 
-/// The state that the devices of a process and their objects share. In a forked child it is dead: the threads that
-/// held its locks do not exist, its descriptors are closed, and the rest belongs to the parent. So
-/// the handles that programs have reach it, and all that holds it, through a
+/// The state that the devices of a process and their objects share. In a forked child it is dead:
+/// the threads that held its locks do not exist, its descriptors are closed, and the rest belongs
+/// to the parent. So the handles that programs have reach it, and all that holds it, through a
 /// [`ProcessOwned`](iwarp_os::ProcessOwned).
 #[derive(Debug)]
 pub(crate) struct Engine {

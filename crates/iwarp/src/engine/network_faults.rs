@@ -10,10 +10,10 @@ use crate::report;
 /// Faults of the network under a device, drawn from a seed: packets of RoCE v2 that are lost,
 /// streams of iWARP that come late and in pieces. To find out how a program bears them.
 ///
-/// Every field but the seed is off at 0. What this end sends and what it receives have each of them,
-/// so an exchange between two such ends meets it twice as often. A device has the faults for all of
-/// its queue pairs; devices of one process share the UDP port, and so the faults of the first that
-/// used it.
+/// Every field but the seed is off at 0. What this end sends and what it receives have each of
+/// them, so an exchange between two such ends meets it twice as often. A device has the faults for
+/// all of its queue pairs; devices of one process share the UDP port, and so the faults of the
+/// first that used it.
 ///
 /// ```
 /// use iwarp::{NetworkFaults, Options};
@@ -36,8 +36,8 @@ pub struct NetworkFaults {
     pub reorder: u16,
     /// Of RoCE v2, one packet in so many has one bit changed, and a wrong ICRC with it.
     pub damage: u16,
-    /// Of iWARP, one call in so many, up to 256, moves nothing although it could, nor do up to seven
-    /// behind it.
+    /// Of iWARP, one call in so many, up to 256, moves nothing although it could, nor do up to
+    /// seven behind it.
     pub delay: u16,
     /// Of iWARP, bytes that one call moves at most.
     pub cut: u32,

@@ -7,17 +7,17 @@
 //! is not to be found this way has a number whose upper bits are no port that could be used.
 //!
 //! Datagrams for a number come to the process in whose slot of the RoCE port it is (see
-//! [`port::share`](crate::port::share)). One that is to be found both ways begins with a TCP port of
-//! the slot's.
+//! [`port::share`](crate::port::share)). One that is to be found both ways begins with a TCP port
+//! of the slot's.
 //!
 //! The numbers of a port are handed out in an order drawn at random: every user of the host sees
 //! which ports are taken, and is not to know which numbers are. Ports without a number in use are
 //! given back, except for the one that became so last.
 //!
-//! The number of a UD or UC queue pair comes from the lower half of the process's slot. An RC queue pair
-//! must be reachable over either protocol, so its number begins with a TCP port whose number lies in the
-//! upper half of that slot. This module knows the datagram port only as a `Lodging`, which takes its
-//! numbers back.
+//! The number of a UD or UC queue pair comes from the lower half of the process's slot. An RC queue
+//! pair must be reachable over either protocol, so its number begins with a TCP port whose number
+//! lies in the upper half of that slot. This module knows the datagram port only as a `Lodging`,
+//! which takes its numbers back.
 
 use std::any::Any;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -181,8 +181,8 @@ impl State {
         self.free.len() - self.stale
     }
 
-    /// Adds the numbers of a port, in an order that cannot be guessed. There is room for all numbers
-    /// at one time, so that giving one back needs no memory.
+    /// Adds the numbers of a port, in an order that cannot be guessed. There is room for all
+    /// numbers at one time, so that giving one back needs no memory.
     fn add(&mut self, port: PortNumber) -> io::Result<()> {
         let used: usize = self.ports.values().map(|taken| taken.used).sum();
         self.free.try_reserve(used + (1 << INDEX_BITS)).map_err(|_| OutOfMemory)?;
@@ -301,8 +301,8 @@ impl Numbers {
         Number { value, kind: Kind::Lodged, lodging: Some(lodging) }
     }
 
-    /// A number that begins with one of these TCP ports, and whose queue pair is found at the lodging
-    /// as well. If the user has set the TCP ports it is found by TCP alone.
+    /// A number that begins with one of these TCP ports, and whose queue pair is found at the
+    /// lodging as well. If the user has set the TCP ports it is found by TCP alone.
     pub(crate) fn addressable_within(
         &self,
         range: RangeInclusive<u16>,

@@ -76,8 +76,8 @@ pub struct Options {
     /// The protocol of reliable connected queue pairs.
     pub wire: Wire,
     /// The devices that programs see; empty: one, named after its personality. Each may have the
-    /// addresses of one interface only, and a kind, a protocol and a speed of its own. They share the
-    /// process's threads, memory and share of UDP port 4791.
+    /// addresses of one interface only, and a kind, a protocol and a speed of its own. They share
+    /// the process's threads, memory and share of UDP port 4791.
     pub devices: Vec<NamedDevice>,
     /// The speed that programs see; it limits nothing.
     pub speed: Speed,

@@ -5,9 +5,9 @@
 //! A peer may not read for hours: its program is stopped, or has no receives. Its system still
 //! answers, to probes of its closed window as to segments that are sent again, and then it lives,
 //! as a peer does whose adapter answers. The system's own bound (`TCP_USER_TIMEOUT`) counts the
-//! time without progress instead. So a [`PeerWatch`] looks at what the system knows now and then, while
-//! anything is outstanding: a peer is gone when it has left questions unanswered for as long as the
-//! connection's patience.
+//! time without progress instead. So a [`PeerWatch`] looks at what the system knows now and then,
+//! while anything is outstanding: a peer is gone when it has left questions unanswered for as long
+//! as the connection's patience.
 //!
 //! The system's interval between questions doubles with each time, and goes on growing while the
 //! peer answers that its window is closed: up to 2 minutes. If the system can be told to (Linux
@@ -25,8 +25,8 @@ use iwarp_types::Time;
 
 /// Questions that a peer has to leave unanswered: one or two may get lost on a path that works.
 const QUESTIONS: u32 = 3;
-/// Looks in the time of the patience. Which of the questions were left unanswered shows from the look
-/// after the last answer on, so a peer may live on for so much longer.
+/// Looks in the time of the patience. Which of the questions were left unanswered shows from the
+/// look after the last answer on, so a peer may live on for so much longer.
 const LOOKS: u32 = 25;
 /// Questions in that time, where the system can be told.
 const ASKED: u32 = 5;

@@ -33,7 +33,8 @@ pub(crate) struct Profile {
     lately: Mutex<Option<(IpAddr, Time)>>,
 }
 
-/// The time for which an address counts as a device's, for its datagrams, without asking the system.
+/// The time for which an address counts as a device's, for its datagrams, without asking the
+/// system.
 const LATELY: Duration = Duration::from_millis(100);
 
 impl Profile {

@@ -3,16 +3,16 @@
 //! Streams without a descriptor that are ready: what an epoll is for the others.
 //!
 //! Ports put their streams here, the driver takes them out, asks each what is ready, and puts those
-//! back that still are: so it is level-triggered, as the epoll is. A thread that sleeps on the epoll
-//! is woken by a *bell* in it, which rings while it may be needed and something is in the list. It is
-//! *hushed* while callers poll and no thread needs the epoll, as a stream with a descriptor is
-//! silenced.
+//! back that still are: so it is level-triggered, as the epoll is. A thread that sleeps on the
+//! epoll is woken by a *bell* in it, which rings while it may be needed and something is in the
+//! list. It is *hushed* while callers poll and no thread needs the epoll, as a stream with a
+//! descriptor is silenced.
 //!
-//! A port without a descriptor reports its readiness (`readiness`) and gets a `Waker`, which it calls
-//! when it becomes ready for something. The waker puts the stream into the ready lists of its poll
-//! groups. The bell is an eventfd. A thread that arms the group, blocks on it or naps ends the hush
-//! first (`ReadyList::listen`). So polls and posts of such streams make no system call. Groups without
-//! such streams pay one relaxed load when they ask their epoll.
+//! A port without a descriptor reports its readiness (`readiness`) and gets a `Waker`, which it
+//! calls when it becomes ready for something. The waker puts the stream into the ready lists of its
+//! poll groups. The bell is an eventfd. A thread that arms the group, blocks on it or naps ends the
+//! hush first (`ReadyList::listen`). So polls and posts of such streams make no system call. Groups
+//! without such streams pay one relaxed load when they ask their epoll.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;

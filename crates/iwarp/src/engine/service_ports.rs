@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Ports of the connection manager's port spaces that have nothing to do with the system's: those of
-//! datagram services, and of connections that are made by management datagrams alone.
+//! Ports of the connection manager's port spaces that have nothing to do with the system's: those
+//! of datagram services, and of connections that are made by management datagrams alone.
 //!
-//! They are this process's alone: which process of the host gets what is asked for at a port, is decided
-//! when one listens.
+//! They are this process's alone: which process of the host gets what is asked for at a port, is
+//! decided when one listens.
 
 use std::collections::HashMap;
 use std::io;

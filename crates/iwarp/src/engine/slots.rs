@@ -119,8 +119,8 @@ impl SendSlots {
         self.unsignaled == self.capacity.saturating_add(1)
     }
 
-    /// A request is not posted, as the queue is full. True for the first where nothing that is posted
-    /// has a completion, which would fill the queue of any other device for good.
+    /// A request is not posted, as the queue is full. True for the first where nothing that is
+    /// posted has a completion, which would fill the queue of any other device for good.
     pub(crate) const fn refuse(&mut self) -> bool {
         let first = self.unsignaled == self.capacity;
         if first {

@@ -4,8 +4,8 @@
 //! wait for receives.
 //!
 //! If messages wait for receives, the thread that posts a receive delivers them: to its own queue
-//! pair, or to those that wait at the shared receive queue. A stalled stream is not read, and not waited
-//! for either.
+//! pair, or to those that wait at the shared receive queue. A stalled stream is not read, and not
+//! waited for either.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -74,7 +74,8 @@ impl SrqCore {
         Self { number, pd, max_sge, depth, state, returned, events }
     }
 
-    /// The protection domain that the memory of its receives is in, whichever queue pair takes them.
+    /// The protection domain that the memory of its receives is in, whichever queue pair takes
+    /// them.
     pub(crate) const fn pd(&self) -> PdId {
         self.pd
     }

@@ -9,8 +9,8 @@ use iwarp_types::Time;
 use crate::engine::worker::{Deadline, Worker};
 use crate::port::clock::{Clock, Scheduled};
 
-/// The clock by which connections are made. The worker calls what is due; where a clock that is set by
-/// hand stands beside a worker with a thread, the one that sets it does.
+/// The clock by which connections are made. The worker calls what is due; where a clock that is set
+/// by hand stands beside a worker with a thread, the one that sets it does.
 #[derive(Clone, Debug)]
 pub(crate) struct Timers {
     worker: Arc<Worker>,

@@ -2,11 +2,12 @@
 
 //! Workers without threads: a simulator says when each takes its turn.
 //!
-//! `Worker::turn` is one wait on the epoll, its events, and the timers that are due. A worker's thread
-//! calls it in a loop. A simulator calls it at times of its choice, but only when that thread would have
-//! woken, so a missing wake-up is missing in the simulation too. When a caller gives up its CPU within a
-//! call (`Clock::yield_now`, `Clock::sleep`), the simulator lets others continue. The hot path asks the
-//! clock by one comparison with null, and reads the processor's ticks as before.
+//! `Worker::turn` is one wait on the epoll, its events, and the timers that are due. A worker's
+//! thread calls it in a loop. A simulator calls it at times of its choice, but only when that
+//! thread would have woken, so a missing wake-up is missing in the simulation too. When a caller
+//! gives up its CPU within a call (`Clock::yield_now`, `Clock::sleep`), the simulator lets others
+//! continue. The hot path asks the clock by one comparison with null, and reads the processor's
+//! ticks as before.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The program's threads that use the library, and the end of the process when there are none at all.
+//! The program's threads that use the library, and the end of the process when there are none at
+//! all.
 //!
 //! A C program may end its first thread by `pthread_exit`; the C library then exits when the last
-//! thread ends. The worker must not be that last one for ever: it has all signals blocked, so nothing
-//! short of SIGKILL would end the process. While a thread that has used the library is there, nothing
-//! needs looking after; otherwise the worker asks the system now and then.
+//! thread ends. The worker must not be that last one for ever: it has all signals blocked, so
+//! nothing short of SIGKILL would end the process. While a thread that has used the library is
+//! there, nothing needs looking after; otherwise the worker asks the system now and then.
 //!
-//! When the last of these threads has ended and `/proc/self/stat` says that the program's first thread
-//! has ended too, and all others are the library's, the worker starts a thread that calls `exit(0)`. It
-//! takes signals as the program's threads did, and exit handlers find the workers at work.
+//! When the last of these threads has ended and `/proc/self/stat` says that the program's first
+//! thread has ended too, and all others are the library's, the worker starts a thread that calls
+//! `exit(0)`. It takes signals as the program's threads did, and exit handlers find the workers at
+//! work.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -16,8 +16,8 @@ pub(crate) struct WakeFd {
 }
 
 thread_local! {
-    /// This thread has, or had, a [`WAKE_FD`]: without memory the C library cannot note that one is to
-    /// be dropped with the thread, and ends the process.
+    /// This thread has, or had, a [`WAKE_FD`]: without memory the C library cannot note that one is
+    /// to be dropped with the thread, and ends the process.
     static HAS_WAKE_FD: Cell<bool> = const { Cell::new(false) };
     static WAKE_FD: Cell<Option<ProcessOwned<Arc<WakeFd>>>> = const { Cell::new(None) };
 }

@@ -264,7 +264,8 @@ impl Held {
     }
 }
 
-/// Copies what is to be sent, `most` bytes of it at most, so that what is looked at is what goes out.
+/// Copies what is to be sent, `most` bytes of it at most, so that what is looked at is what goes
+/// out.
 pub(super) fn gathered(parts: &[IoPart<'_>], most: usize) -> io::Result<Vec<u8>> {
     let mut octets = Vec::new();
     IoPart::gather(parts, &mut octets, most.min(MOST))?;

@@ -25,13 +25,13 @@
 //!
 //! Dispatch is one virtual call for each system call's worth of bytes, none for each segment.
 //!
-//! A port has readiness to read and room to write, each with a descriptor of its own, one for both, or
-//! none. A network reserves, listens, connects, and knows the process at the other end. Wrappers around
-//! any network record the traffic, or delay, cut and corrupt it by seed. Tests and simulators open
-//! devices on them. A port that may hold bytes that its descriptor does not report says so (`may_hold`),
-//! and is read until it has none. Start-up waits for ports without a descriptor together with others, so
-//! `described` gives them two descriptors until messages pass. The step `purity` sees to it that only
-//! `tcp` and `udp` name the sockets of their kind.
+//! A port has readiness to read and room to write, each with a descriptor of its own, one for both,
+//! or none. A network reserves, listens, connects, and knows the process at the other end. Wrappers
+//! around any network record the traffic, or delay, cut and corrupt it by seed. Tests and
+//! simulators open devices on them. A port that may hold bytes that its descriptor does not report
+//! says so (`may_hold`), and is read until it has none. Start-up waits for ports without a
+//! descriptor together with others, so `described` gives them two descriptors until messages pass.
+//! The step `purity` sees to it that only `tcp` and `udp` name the sockets of their kind.
 
 mod around;
 pub(crate) mod clock;
@@ -250,8 +250,9 @@ pub trait Reservation: Send + Sync + Debug {
     /// From now on forked children have it as well, to [`inherit`](Self::inherit) it.
     fn bequeath(&self) {}
 
-    /// From now on a TCP socket of the program's own, in this process, may have the address as well,
-    /// where that can be: connections of either kind then find the listener that they are for.
+    /// From now on a TCP socket of the program's own, in this process, may have the address as
+    /// well, where that can be: connections of either kind then find the listener that they are
+    /// for.
     fn admit_program(&self) {}
 
     /// The one that this process, a forked child, has of this one, its parent's.

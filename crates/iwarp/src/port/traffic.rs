@@ -11,7 +11,8 @@ use iwarp_os::ledger::{self, Entry};
 use iwarp_os::{PerProcess, environment};
 
 static TRAFFIC: PerProcess<OnceLock<Option<Entry>>> = PerProcess::new();
-/// This process counts, or the one that it was forked from: without a tree it costs a load and a branch.
+/// This process counts, or the one that it was forked from: without a tree it costs a load and a
+/// branch.
 static COUNTS: AtomicBool = AtomicBool::new(false);
 
 /// Begins to count, where this process is shown a tree. Later calls do nothing.

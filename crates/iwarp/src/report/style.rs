@@ -10,7 +10,8 @@ use tracing::{Event, Level};
 
 use super::json;
 
-/// The form of the lines that the drop-in libraries and the `iwarp` command write to standard error.
+/// The form of the lines that the drop-in libraries and the `iwarp` command write to standard
+/// error.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum LogFormat {

@@ -87,8 +87,8 @@ impl Batch<'_> {
     /// waits for several. Once there was a credit, messages beyond the credits are refused with
     /// [`OperationError::QueueFull`]. Other operations take places as before.
     ///
-    /// The receives of messages that are not posted, as the batch is dropped or one of its operations
-    /// refused, go to the next that wait.
+    /// The receives of messages that are not posted, as the batch is dropped or one of its
+    /// operations refused, go to the next that wait.
     ///
     /// [`Credits::reserve_many`]: crate::session::Credits::reserve_many
     ///
@@ -118,8 +118,8 @@ impl Batch<'_> {
     ///
     /// # Errors
     ///
-    /// The reason why not all of it was posted: [`OperationError::NotPosted`] when one operation was refused
-    /// before, else as the [`Pending`]s say.
+    /// The reason why not all of it was posted: [`OperationError::NotPosted`] when one operation
+    /// was refused before, else as the [`Pending`]s say.
     pub fn post(self) -> Result<(), OperationError> {
         match self.session.handle.alive() {
             Some(core) => self.list.post(core),

@@ -13,7 +13,8 @@ pub struct Config {
     pub max_sends: usize,
     /// Receives that may be under way.
     pub max_recvs: usize,
-    /// Bytes of a message that [`Session::send_inline`](crate::session::Session::send_inline) takes.
+    /// Bytes of a message that [`Session::send_inline`](crate::session::Session::send_inline)
+    /// takes.
     pub max_inline: usize,
     /// Blocks that one operation may take ([`Blocks`](crate::session::Blocks)), a receive as well.
     pub max_blocks: usize,

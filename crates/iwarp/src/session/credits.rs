@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Sending no more than the peer has receives for: [`balance`](super::balance) has how the ends know.
+//! Sending no more than the peer has receives for: [`balance`](super::balance) has how the ends
+//! know.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -224,8 +225,8 @@ impl fmt::Debug for Credit {
     }
 }
 
-/// Waiting to send a message, or several (`Crediting<Vec<Credit>>`): [`wait`](Self::wait) for it, or
-/// `.await` it with the feature `tokio`. Waiters are served in the order in which they began.
+/// Waiting to send a message, or several (`Crediting<Vec<Credit>>`): [`wait`](Self::wait) for it,
+/// or `.await` it with the feature `tokio`. Waiters are served in the order in which they began.
 ///
 /// # Cancel safety
 ///
@@ -263,8 +264,8 @@ impl<C: sealed::Credits> Crediting<C> {
     ///
     /// # Errors
     ///
-    /// [`OperationError::Ended`] and [`OperationError::Disconnected`] when the connection has ended,
-    /// the latter also when the [`Receiver`] was dropped, which the peer's word comes by;
+    /// [`OperationError::Ended`] and [`OperationError::Disconnected`] when the connection has
+    /// ended, the latter also when the [`Receiver`] was dropped, which the peer's word comes by;
     /// [`OperationError::QueueFull`] for more messages than the send queue has places;
     /// [`OperationError::Wait`], as in a forked child.
     pub fn wait(self) -> Result<C, OperationError> {

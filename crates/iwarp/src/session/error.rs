@@ -32,8 +32,8 @@ pub enum OperationError {
     /// More blocks in one operation than the session was made for, or a pool has.
     #[error("too many blocks in one operation (see max_blocks of the session's configuration)")]
     TooManyBlocks,
-    /// It was collected in a [`Batch`](crate::session::Batch) and not posted: the batch was dropped, or
-    /// another of its operations was refused.
+    /// It was collected in a [`Batch`](crate::session::Batch) and not posted: the batch was
+    /// dropped, or another of its operations was refused.
     #[error("its batch was not posted")]
     NotPosted,
     /// It reaches beyond what the peer granted.

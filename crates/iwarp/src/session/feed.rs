@@ -44,7 +44,8 @@ struct State {
     waiting: bool,
     /// The pool, and its number in the line there, which may be an old one, out of use.
     ticket: Option<(BlockPool, u64)>,
-    /// Blocks of the one that it waits for, as far as it has them, in the order of [`Stock::steps`].
+    /// Blocks of the one that it waits for, as far as it has them, in the order of
+    /// [`Stock::steps`].
     gathered: Vec<Block>,
     /// The reason why it posts no more.
     over: Option<OperationError>,
@@ -235,8 +236,8 @@ impl Feed {
         }
     }
 
-    /// Takes what is lacking of one receive beside these blocks, step by step, and posts it. False when
-    /// it has to wait in the line.
+    /// Takes what is lacking of one receive beside these blocks, step by step, and posts it. False
+    /// when it has to wait in the line.
     fn gather(self: &Arc<Self>, mut more: Cargo<Block>) -> bool {
         loop {
             let (step, surplus) = {

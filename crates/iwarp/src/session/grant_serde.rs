@@ -2,8 +2,8 @@
 
 //! Grants in the formats of serde (feature `serde`).
 //!
-//! Their form is that of [`Grant::to_octets`]: as bytes in binary formats, as 40 hexadecimal digits in
-//! those for people.
+//! Their form is that of [`Grant::to_octets`]: as bytes in binary formats, as 40 hexadecimal digits
+//! in those for people.
 
 use std::fmt;
 
@@ -12,7 +12,8 @@ use serde::ser::{Serialize, Serializer};
 
 use crate::session::{GRANT_LEN, Grant, RemoteGrant};
 
-/// The peer reads it as a [`RemoteGrant`]. A grant of one's own cannot be had from what somebody says.
+/// The peer reads it as a [`RemoteGrant`]. A grant of one's own cannot be had from what somebody
+/// says.
 ///
 /// ```
 /// use iwarp::Access;

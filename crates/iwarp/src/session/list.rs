@@ -37,8 +37,8 @@ pub(super) struct Rights {
     credited: bool,
 }
 
-/// The place of an operation in the send queue, and for a message its receive of the peer, where that
-/// was waited for.
+/// The place of an operation in the send queue, and for a message its receive of the peer, where
+/// that was waited for.
 #[derive(Default)]
 pub(super) enum Right {
     #[default]

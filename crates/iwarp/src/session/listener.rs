@@ -79,8 +79,8 @@ pub struct Listener {
 
 impl Listener {
     /// Listens at `addr`, or at the first of several [`Addresses`] where that is possible; port 0
-    /// lets the system choose one. Sessions are of domain `pd` unless they are prepared for another.
-    /// [`ListenConfig`] has more to choose.
+    /// lets the system choose one. Sessions are of domain `pd` unless they are prepared for
+    /// another. [`ListenConfig`] has more to choose.
     ///
     /// A name is looked up in this thread, which may take a while: a program that must not block
     /// here passes addresses.

@@ -43,8 +43,8 @@ pub struct Metrics {
     pub atomics: Operations,
     /// Receives. With [`Credits`](super::Credits) also those of what the ends tell each other.
     pub receives: Operations,
-    /// The numbers of the TCP connection; `None` when the connection has ended, does not use TCP, or
-    /// the system does not tell them.
+    /// The numbers of the TCP connection; `None` when the connection has ended, does not use TCP,
+    /// or the system does not tell them.
     pub tcp: Option<StreamMetrics>,
 }
 

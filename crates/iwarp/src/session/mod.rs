@@ -14,13 +14,13 @@
 //!   like. It is copied in and out and never borrowed. A [`Grant`] tells the peer where it is.
 //! - A [`Session`] is a connected queue pair with its completion queue. Its operations are posted
 //!   when they are called and return a [`Pending`], for [`wait`](Pending::wait) or `.await`.
-//! - A [`Receiver`] keeps receives posted and gives the messages one by one. A [`Permit`] is a place
-//!   in the send queue that was waited for, as [`BlockPool::take`] waits for a block; [`Credits`] are
-//!   for messages of which the peer has to have room as well. A [`Batch`] posts several operations
-//!   at once; several places, or credits, can be waited for at once for it. With the feature `tokio`
-//!   a receiver is a `Stream`, and a `Sender` a `Sink`.
-//! - A [`ByteStream`] is read and written like a TCP stream, for programs and libraries that know no
-//!   messages.
+//! - A [`Receiver`] keeps receives posted and gives the messages one by one. A [`Permit`] is a
+//!   place in the send queue that was waited for, as [`BlockPool::take`] waits for a block;
+//!   [`Credits`] are for messages of which the peer has to have room as well. A [`Batch`] posts
+//!   several operations at once; several places, or credits, can be waited for at once for it. With
+//!   the feature `tokio` a receiver is a `Stream`, and a `Sender` a `Sink`.
+//! - A [`ByteStream`] is read and written like a TCP stream, for programs and libraries that know
+//!   no messages.
 //! - [`Session::scope`] lends memory that is only borrowed, like [`std::thread::scope`].
 //!
 //! ```
@@ -32,7 +32,8 @@
 //! let listener = Listener::bind(&device.alloc_pd(), "127.0.0.1:0")?;
 //! let addr = listener.local_addr().ok_or("no address")?;
 //!
-//! let server = std::thread::spawn(move || -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+//! type Outcome = Result<(), Box<dyn std::error::Error + Send + Sync>>;
+//! let server = std::thread::spawn(move || -> Outcome {
 //!     let request = listener.accept().wait()?;
 //!     let pool = BlockPool::new(request.pd(), 4096, 4)?;
 //!     // Receives must be there before the peer can send.

@@ -71,8 +71,8 @@ impl Session {
         self.post().immediate(data)
     }
 
-    /// Receives a message into a block, or into several one after the other ([`Room`]), which need a
-    /// capacity for it: the peer's message is refused, and the connection ends, where there is no
+    /// Receives a message into a block, or into several one after the other ([`Room`]), which need
+    /// a capacity for it: the peer's message is refused, and the connection ends, where there is no
     /// receive or too small a one.
     ///
     /// ```
@@ -99,9 +99,9 @@ impl Session {
         Pending::new(&self.handle, self.handle.post_recv(blocks.into_cargo(), &[]))
     }
 
-    /// Writes the bytes of a block, or of several one behind the other, at `offset` of what the peer
-    /// granted. Done when they were handed to the transport; they are in place before any message
-    /// that is sent later arrives.
+    /// Writes the bytes of a block, or of several one behind the other, at `offset` of what the
+    /// peer granted. Done when they were handed to the transport; they are in place before any
+    /// message that is sent later arrives.
     ///
     /// ```no_run
     /// # use iwarp::session::{Block, Failure, RemoteGrant, Session};

@@ -24,9 +24,9 @@ use crate::session::{Block, Failure, OperationError, Outcome};
 ///
 /// # Cancel safety
 ///
-/// Dropping it gives up the knowledge only: the operation goes on, its blocks stay out of
-/// reach until it is done and then go back to their pools. For a receive that knowledge is the message. So
-/// wait for it by reference (`timeout(time, &mut pending).await`), which can be repeated, or by
+/// Dropping it gives up the knowledge only: the operation goes on, its blocks stay out of reach
+/// until it is done and then go back to their pools. For a receive that knowledge is the message.
+/// So wait for it by reference (`timeout(time, &mut pending).await`), which can be repeated, or by
 /// [`Self::wait_timeout`], which gives it back; or take messages from a
 /// [`Receiver`](crate::session::Receiver), which loses none however it is waited for.
 #[must_use = "the blocks come back with it"]

@@ -58,8 +58,9 @@ impl fmt::Debug for Permit {
 }
 
 /// Waiting for a place in the send queue, or for several at once (`Reserving<Vec<Permit>>`):
-/// [`wait`](Self::wait) for it, or `.await` it with the feature `tokio`. Places are given in the order
-/// in which they were asked for: those who come later wait while the first needs more than there are.
+/// [`wait`](Self::wait) for it, or `.await` it with the feature `tokio`. Places are given in the
+/// order in which they were asked for: those who come later wait while the first needs more than
+/// there are.
 ///
 /// # Cancel safety
 ///
@@ -192,8 +193,8 @@ impl<P: sealed::Permits> Future for Reserving<P> {
 }
 
 impl Session {
-    /// Waits for a place in the send queue, of which there are [`Config::max_sends`]: what is posted
-    /// with the [`Permit`] is not refused for [`OperationError::QueueFull`].
+    /// Waits for a place in the send queue, of which there are [`Config::max_sends`]: what is
+    /// posted with the [`Permit`] is not refused for [`OperationError::QueueFull`].
     ///
     /// ```no_run
     /// # use iwarp::session::{Block, OperationError, RemoteGrant, Session};

@@ -32,8 +32,8 @@ use crate::verbs::Ended;
 /// them one after the other: `Receiver<[Block; 2]>` for a header and a body, say.
 ///
 /// Make it before the session is connected
-/// ([`Unconnected::receiver`](crate::session::Unconnected::receiver)), so that receives are there when
-/// the peer sends first. Receives that the program posts itself
+/// ([`Unconnected::receiver`](crate::session::Unconnected::receiver)), so that receives are there
+/// when the peer sends first. Receives that the program posts itself
 /// ([`Session::recv`](crate::session::Session::recv)) get messages as well: each message goes to
 /// the receive that was posted first, by either.
 ///
@@ -272,8 +272,8 @@ impl<B: Room> Receiver<B> {
 
 impl<B> Receiver<B> {
     /// Receives that are posted: fewer than it was made for while its pools lack blocks, and while
-    /// messages wait to be taken. The peer can send as many messages at least, except that a receive
-    /// counts until a thread or task of this process has looked at its completion.
+    /// messages wait to be taken. The peer can send as many messages at least, except that a
+    /// receive counts until a thread or task of this process has looked at its completion.
     pub fn posted(&self) -> usize {
         self.handle.alive().map_or(0, |_| self.feed.posted())
     }

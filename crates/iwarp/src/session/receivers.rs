@@ -32,8 +32,8 @@ impl Unconnected {
     /// # Errors
     ///
     /// [`OperationError::OtherDomain`]; [`OperationError::TooManyBlocks`] for more pools than
-    /// [`Config::max_blocks`](crate::session::Config::max_blocks), and where a pool is among them more
-    /// often than it has blocks; [`OperationError::Wait`] in a forked child.
+    /// [`Config::max_blocks`](crate::session::Config::max_blocks), and where a pool is among them
+    /// more often than it has blocks; [`OperationError::Wait`] in a forked child.
     pub fn receiver<P: Pools>(
         &self,
         pools: P,
@@ -42,9 +42,9 @@ impl Unconnected {
         Receiver::new(&self.handle, pools.into_stock(), depth, None)
     }
 
-    /// A [`Receiver`] that lets the peer know of its receives, and what sends as the peer's Receiver
-    /// has some: up to `depth` messages may be on their way to this end. The peer has to make one,
-    /// too. It takes two blocks of the pool, and two of the
+    /// A [`Receiver`] that lets the peer know of its receives, and what sends as the peer's
+    /// Receiver has some: up to `depth` messages may be on their way to this end. The peer has to
+    /// make one, too. It takes two blocks of the pool, and two of the
     /// [`max_recvs`](crate::session::Config::max_recvs), more than `depth`.
     ///
     /// ```

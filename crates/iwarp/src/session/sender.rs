@@ -24,12 +24,12 @@ use crate::session::{
 /// [`Receiver`](crate::session::Receiver), which is a `Stream`. `B` is a [`Block`] or several
 /// ([`Blocks`]).
 ///
-/// - It is ready when the send queue has a place, and, made by [`Credits::sender`], the peer a receive
-///   as well. So it waits where [`Session::send`] would be refused, or end the connection.
+/// - It is ready when the send queue has a place, and, made by [`Credits::sender`], the peer a
+///   receive as well. So it waits where [`Session::send`] would be refused, or end the connection.
 /// - Flushing waits until all messages were handed to the transport, and their blocks are back with
 ///   their pools. They are on their way without that, too.
-/// - Closing flushes and then ends the connection in good order, as [`Session::close`] does: what is
-///   under way beside ends first, receives end with
+/// - Closing flushes and then ends the connection in good order, as [`Session::close`] does: what
+///   is under way beside ends first, receives end with
 ///   [`Disconnected`](OperationError::Disconnected). Dropping the sink ends nothing.
 ///
 /// A message that fails is told by the next call of the sink, of any kind; the block of one that is
@@ -70,8 +70,8 @@ use crate::session::{
 ///
 /// # Cancel safety
 ///
-/// Giving up waiting until it is ready, flushed or closed loses nothing: a place that it was given is
-/// kept for the next message, and waiting may be begun again.
+/// Giving up waiting until it is ready, flushed or closed loses nothing: a place that it was given
+/// is kept for the next message, and waiting may be begun again.
 pub struct Sender<B = Block> {
     handle: Arc<Handle>,
     /// Present if the peer tells of its receives.

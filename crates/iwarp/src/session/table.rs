@@ -143,8 +143,8 @@ impl Core {
         Ok(wr_id)
     }
 
-    /// Most sends are done when they are posted: the task that drives need not wake for them, as the
-    /// caller collects what is done meanwhile.
+    /// Most sends are done when they are posted: the task that drives need not wake for them, as
+    /// the caller collects what is done meanwhile.
     pub(super) fn collecting(&self, requests: &[SendRequest<'_>]) -> Option<Collecting<'_>> {
         let waits_for_peer = |request: &SendRequest<'_>| {
             matches!(request.op, SendOp::Read { .. } | SendOp::Atomic { .. })
@@ -187,8 +187,8 @@ impl Core {
         }
     }
 
-    /// Sends a few bytes that bring nothing but a completion. `done` is woken when others may follow,
-    /// if they are refused for a full queue now.
+    /// Sends a few bytes that bring nothing but a completion. `done` is woken when others may
+    /// follow, if they are refused for a full queue now.
     pub(super) fn post_word(&self, data: [u8; 4], done: &Waker) -> Result<(), OperationError> {
         let slot = self.take_slot(Queue::Word, None, Cargo::None);
         let wr_id = slot.map_err(|failure| failure.error)?;

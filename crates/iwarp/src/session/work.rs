@@ -39,8 +39,8 @@ pub struct SendFlags {
     /// Asks for the peer's attention (Solicited Event).
     pub solicited: bool,
     /// Gives up what the peer granted for this connection
-    /// ([`Session::expose`](crate::session::Session::expose) at its side): from then on it cannot be
-    /// used (Send with Invalidate).
+    /// ([`Session::expose`](crate::session::Session::expose) at its side): from then on it cannot
+    /// be used (Send with Invalidate).
     pub invalidate: Option<Stag>,
     /// Waits until all earlier Reads and atomic operations are done.
     pub fence: bool,

@@ -189,8 +189,8 @@ impl ProtectionDomain {
     /// # Errors
     ///
     /// `InvalidInput` where it asks for more work requests than
-    /// [`DeviceAttributes::max_qp_wr`](crate::DeviceAttributes::max_qp_wr); `OutOfMemory`; `ENODEV` in
-    /// a forked child.
+    /// [`DeviceAttributes::max_qp_wr`](crate::DeviceAttributes::max_qp_wr); `OutOfMemory`; `ENODEV`
+    /// in a forked child.
     pub fn create_qp(&self, attributes: &QueuePairAttributes<'_>) -> io::Result<QueuePair> {
         let core = self.core.check()?;
         attributes.check()?;

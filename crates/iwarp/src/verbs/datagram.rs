@@ -21,8 +21,8 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for a queue pair that is never over datagrams, and for a source address that is
-    /// not its device's.
+    /// `InvalidInput` for a queue pair that is never over datagrams, and for a source address that
+    /// is not its device's.
     pub fn set_datagram(&self, attributes: &DatagramAttributes) -> io::Result<()> {
         let inner = self.inner()?;
         if let Some(way) = attributes.address {

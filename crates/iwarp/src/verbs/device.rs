@@ -72,8 +72,8 @@ pub struct DeviceAttributes {
     pub max_srq_sge: u32,
     /// Address handles.
     pub max_ah: u32,
-    /// Multicast groups, and queue pairs of one. There is no limit here; the system's for IPv4 is 20
-    /// groups for each process by default (`net.ipv4.igmp_max_memberships`).
+    /// Multicast groups, and queue pairs of one. There is no limit here; the system's for IPv4 is
+    /// 20 groups for each process by default (`net.ipv4.igmp_max_memberships`).
     pub max_mcast_grp: u32,
     /// Bytes of inline data.
     pub max_inline_data: u32,
@@ -273,8 +273,8 @@ impl Device {
         self.named_sibling(self.place())
     }
 
-    /// As [`Device::sibling`], but the device that stands at `place` of [`Options::devices`]: with its
-    /// name, addresses, personality, wire and speed.
+    /// As [`Device::sibling`], but the device that stands at `place` of [`Options::devices`]: with
+    /// its name, addresses, personality, wire and speed.
     ///
     /// # Errors
     ///
@@ -343,8 +343,8 @@ impl Device {
         Ok(self.gid_table()?.to_vec())
     }
 
-    /// [`Self::gids`] without a copy, for programs that ask often: a system call, where no address has
-    /// changed since.
+    /// [`Self::gids`] without a copy, for programs that ask often: a system call, where no address
+    /// has changed since.
     ///
     /// # Errors
     ///
@@ -371,8 +371,8 @@ impl Device {
         Ok(first_v4(&gids).map_or(0, |(_, addr)| addr.to_bits() as u16))
     }
 
-    /// Its limits. A completion queue takes a descriptor once a queue pair has connected that completes
-    /// there, or a thread waits for it, as on a channel.
+    /// Its limits. A completion queue takes a descriptor once a queue pair has connected that
+    /// completes there, or a thread waits for it, as on a channel.
     pub fn attributes(&self) -> DeviceAttributes {
         ATTRIBUTES
     }
@@ -429,8 +429,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for a depth of 0 or beyond [`DeviceAttributes::max_cqe`]; `OutOfMemory`; with a
-    /// channel those of making a descriptor; `ENODEV` in a forked child.
+    /// `InvalidInput` for a depth of 0 or beyond [`DeviceAttributes::max_cqe`]; `OutOfMemory`; with
+    /// a channel those of making a descriptor; `ENODEV` in a forked child.
     pub fn create_cq(
         &self,
         depth: usize,

@@ -15,8 +15,8 @@ use crate::engine::event::AsyncQueue;
 use crate::verbs::{CompletionChannel, Device, ProtectionDomain};
 
 impl Device {
-    /// A sibling of this device in the place of one that this process, a forked child, inherits: it has
-    /// that one's name, and reports its events by that one's descriptor.
+    /// A sibling of this device in the place of one that this process, a forked child, inherits: it
+    /// has that one's name, and reports its events by that one's descriptor.
     ///
     /// # Errors
     ///
@@ -26,8 +26,8 @@ impl Device {
         self.sibling_with(inherited.place(), AsyncQueue::on(fd))
     }
 
-    /// A completion channel in the place of one that this process, a forked child, inherits: it has that
-    /// one's descriptor, and none of its events.
+    /// A completion channel in the place of one that this process, a forked child, inherits: it has
+    /// that one's descriptor, and none of its events.
     ///
     /// # Errors
     ///
@@ -41,15 +41,15 @@ impl Device {
         Ok(CompletionChannel::of(ChannelCore::on(fd)?))
     }
 
-    /// A protection domain in the place of one that this process, a forked child, inherits, and how many
-    /// of its regions stay behind. The others are registered in the new one, under their STags:
-    /// [`ProtectionDomain::adopt`] makes their handles. Windows, and regions that only one queue
-    /// pair could use, stay behind.
+    /// A protection domain in the place of one that this process, a forked child, inherits, and how
+    /// many of its regions stay behind. The others are registered in the new one, under their
+    /// STags: [`ProtectionDomain::adopt`] makes their handles. Windows, and regions that only one
+    /// queue pair could use, stay behind.
     ///
     /// # Errors
     ///
-    /// `WouldBlock` where a thread of the parent was just registering memory: no region is taken over
-    /// then. `ENODEV` where this device is inherited itself.
+    /// `WouldBlock` where a thread of the parent was just registering memory: no region is taken
+    /// over then. `ENODEV` where this device is inherited itself.
     ///
     /// # Safety
     ///

@@ -301,8 +301,8 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for a queue pair of another type, and for an address that is no group's; those
-    /// of the system where the group cannot be joined.
+    /// `InvalidInput` for a queue pair of another type, and for an address that is no group's;
+    /// those of the system where the group cannot be joined.
     pub fn attach_multicast(&self, group: IpAddr) -> io::Result<()> {
         self.endpoint()?.attach_multicast(group)
     }

@@ -20,8 +20,8 @@ pub enum Role {
     Responder,
 }
 
-/// A peer, or a stranger, who knows addresses and numbers of two queue pairs, and perhaps what packets
-/// start from.
+/// A peer, or a stranger, who knows addresses and numbers of two queue pairs, and perhaps what
+/// packets start from.
 pub struct Knows {
     pub initiator: (IpAddr, u32),
     pub responder: (IpAddr, u32),

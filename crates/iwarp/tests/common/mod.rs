@@ -35,8 +35,8 @@ use scene::Scene;
 /// Longest time that any one thing here may take.
 pub const DEADLINE: Duration = Duration::from_secs(20);
 
-/// The patience of [`until`]: a wait that ends with what it waits for costs nothing by being patient,
-/// and a CPU that others use, or a sanitizer, makes a test many times slower.
+/// The patience of [`until`]: a wait that ends with what it waits for costs nothing by being
+/// patient, and a CPU that others use, or a sanitizer, makes a test many times slower.
 pub const EVENTUALLY: Duration = DEADLINE.saturating_mul(3);
 
 /// One end, with what keeps its connection.

@@ -73,7 +73,8 @@ impl Scene {
         scene
     }
 
-    /// Has this thread wait in the scene's time, wherever it waits [`until`](super::until) something.
+    /// Has this thread wait in the scene's time, wherever it waits [`until`](super::until)
+    /// something.
     pub fn play(self: &Arc<Self>) -> Playing {
         Playing(PLAYED.replace(Some(Arc::clone(self))))
     }

@@ -12,7 +12,8 @@ use iwarp::{Device, Options, ProtectionDomain};
 
 use crate::common::DEADLINE;
 
-/// The greeting of a byte stream that takes four messages of up to 16 bytes, the last of them its end.
+/// The greeting of a byte stream that takes four messages of up to 16 bytes, the last of them its
+/// end.
 const HELLO: &[u8; 24] = b"iwarp stream\0\0\0\x01\0\0\0\x10\0\0\0\x05";
 
 fn device() -> ProtectionDomain {

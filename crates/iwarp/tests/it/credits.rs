@@ -80,8 +80,8 @@ fn a_sender_waits_for_receives_whatever_the_window() {
     }
 }
 
-/// A Write that tells the peer takes one of its receives, and so does Immediate Data: neither is taken
-/// for what the ends tell each other.
+/// A Write that tells the peer takes one of its receives, and so does Immediate Data: neither is
+/// taken for what the ends tell each other.
 #[test]
 fn immediate_data_waits_for_receives_too() {
     for depth in [1, 4, 32] {

@@ -358,8 +358,8 @@ fn each_port_of_a_group_gets_a_copy() {
     }
 }
 
-/// A port that is full now and then takes everything in the end, in order; meanwhile nothing more is
-/// put in front of it.
+/// A port that is full now and then takes everything in the end, in order; meanwhile nothing more
+/// is put in front of it.
 ///
 /// Covers: ROCE-179
 #[test]

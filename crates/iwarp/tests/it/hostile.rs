@@ -176,7 +176,8 @@ fn versions_and_opcodes_that_do_not_exist() {
                 tagged(0x40 | number, true, stag, to, b"x"),
                 unexpected,
             ));
-            // The victim has Send with Immediate, which is 0xc and 0xd, and says so; this peer does not.
+            // The victim has Send with Immediate, which is 0xc and 0xd, and says so; this peer does
+            // not.
             for qn in 0..4 {
                 let mut header = untagged(Opcode::Send, 1);
                 header.rsvd_ulp[0] = 0x40 | number;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The library from outside, in one process. A test that measures its process (descriptors, threads,
-//! what is logged) runs once more in another (`process::passed_apart`). Tests that change theirs, or
-//! that need the CPUs for themselves, are the files beside this folder.
+//! The library from outside, in one process. A test that measures its process (descriptors,
+//! threads, what is logged) runs once more in another (`process::passed_apart`). Tests that change
+//! theirs, or that need the CPUs for themselves, are the files beside this folder.
 //!
 //! The others are `alloc` and `starved` (the allocator), `fork`, `floods` (both CPUs, the limit of
-//! descriptors), and, in `iwarp-mem`, `footprint` (resident memory), `handlers` (signals) and `loom`,
-//! which is another build.
+//! descriptors), and, in `iwarp-mem`, `footprint` (resident memory), `handlers` (signals) and
+//! `loom`, which is another build.
 //!
 //! The files, and the claim that each proves:
 //!

@@ -154,7 +154,8 @@ fn the_connection_is_told_of_while_it_is_up() {
     assert!(!fresh.rtt.is_zero() && fresh.rtt < DEADLINE, "{fresh:?}");
     client.session.send(block(&client, LEN)).wait().unwrap();
     receive.wait().unwrap();
-    // The message with its headers and checksums. The system is asked for the two one after another.
+    // The message with its headers and checksums. The system is asked for the two one after
+    // another.
     let tcp = until("the acknowledgement", || {
         let all = fresh.acknowledged + LEN as u64;
         let tcp = client.session.metrics().tcp;

@@ -280,9 +280,9 @@ fn what_is_posted_outlives_a_peer_that_has_left_until_the_program_moves() {
     }
 }
 
-/// A peer that is not this library has no word for what it has received, as Linux siw, whose program
-/// may close before the Read behind the last Send is answered. But its system closes a socket in
-/// good order only where all was read that it has acknowledged.
+/// A peer that is not this library has no word for what it has received, as Linux siw, whose
+/// program may close before the Read behind the last Send is answered. But its system closes a
+/// socket in good order only where all was read that it has acknowledged.
 #[test]
 fn a_stranger_that_closes_has_received_what_its_system_has_acknowledged() {
     let (end, mut peer) = of_a_stranger();

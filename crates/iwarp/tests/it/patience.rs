@@ -51,8 +51,8 @@ fn overwhelm(end: &End) -> MemoryRegion {
     source
 }
 
-/// The work of [`overwhelm`] fails, the first request that was not taken by the sockets first. Returns
-/// how long that took.
+/// The work of [`overwhelm`] fails, the first request that was not taken by the sockets first.
+/// Returns how long that took.
 fn is_given_up(end: &End) -> Duration {
     let start = Instant::now();
     let mut failed = false;

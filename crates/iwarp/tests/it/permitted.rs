@@ -36,8 +36,9 @@ fn client_and_server(client: &Device, server: &Device, addr: SocketAddr) -> (End
     (end(client, ours, connection), end(server, theirs, accepted))
 }
 
-/// TCP cuts what one call gives it into segments from the first byte on, so that segments begin with an
-/// FPDU where calls do, as far as FPDUs are as long as segments. Short ones share a segment.
+/// TCP cuts what one call gives it into segments from the first byte on, so that segments begin
+/// with an FPDU where calls do, as far as FPDUs are as long as segments. Short ones share a
+/// segment.
 ///
 /// Covers: MPA-5044-5.1-03, MPA-5044-5.1-04
 #[test]
@@ -78,8 +79,8 @@ fn each_call_takes_whole_fpdus_and_as_many_as_there_are() {
     assert!(largest > 1, "each FPDU has a call of its own");
 }
 
-/// The MTU of Ethernet less the headers of IPv4 and TCP, on a transport that does not say what a segment
-/// takes.
+/// The MTU of Ethernet less the headers of IPv4 and TCP, on a transport that does not say what a
+/// segment takes.
 ///
 /// Covers: MPA-5044-5.1-02
 #[test]
@@ -259,8 +260,8 @@ fn mpa_begins_at_once_or_behind_a_streaming_mode() {
     }
 }
 
-/// A program that does not like what the responder said in its private data leaves; before that it has
-/// all of it.
+/// A program that does not like what the responder said in its private data leaves; before that it
+/// has all of it.
 ///
 /// Covers: MPA-5044-7.1.2-15
 #[test]
@@ -301,8 +302,8 @@ fn each_half_of_a_connection_has_a_beginning_and_an_end_of_its_own() {
     station.others_do_not_notice();
 }
 
-/// TCP's window stays open while the program neither posts nor polls: more passes than the sockets of
-/// both ends together have room for.
+/// TCP's window stays open while the program neither posts nor polls: more passes than the sockets
+/// of both ends together have room for.
 ///
 /// Covers: DDP-5041-A-01
 #[test]
@@ -367,8 +368,8 @@ fn no_queue_pair_gets_more_than_its_share() {
         assert!(pd.create_qp(&greedy).is_err());
     }
 
-    // Neither the program's wish nor the peer's gets more Reads than the device gives each, and what
-    // the program did not ask for the peer does not get.
+    // Neither the program's wish nor the peer's gets more Reads than the device gives each, and
+    // what the program did not ask for the peer does not get.
     let most = attributes.max_qp_rd_atom;
     for (asked, own) in [(8000, most), (8000, 4), (most, most)] {
         let asking = Startup { enhanced: Some(depths(0, asked)), ..request() };

@@ -48,10 +48,10 @@ fn segments(client: &End) -> u64 {
     sent.sum()
 }
 
-/// An acknowledgement by itself would be a second segment for each message. A machine that is busy with
-/// other things makes some, and the library then holds none back for a long time: one stretch without,
-/// of one connection, is enough. When the server, which has always answered, does nothing more, its
-/// worker tells the client.
+/// An acknowledgement by itself would be a second segment for each message. A machine that is busy
+/// with other things makes some, and the library then holds none back for a long time: one stretch
+/// without, of one connection, is enough. When the server, which has always answered, does nothing
+/// more, its worker tells the client.
 #[test]
 fn an_acknowledgement_goes_out_with_the_answer_and_alone_where_there_is_none() {
     let roce = Options::new().personality(Personality::Roce);

@@ -231,8 +231,8 @@ fn a_target_that_does_nothing_serves_its_peer() {
     }
 }
 
-/// A program that polls and then computes: its peer is served when the lease of its last poll is over,
-/// and the time in which it might only have lost its CPU.
+/// A program that polls and then computes: its peer is served when the lease of its last poll is
+/// over, and the time in which it might only have lost its CPU.
 #[test]
 fn the_worker_takes_over_from_a_caller_that_stops_polling() {
     let scene = Scene::new();

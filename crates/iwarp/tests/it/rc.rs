@@ -501,7 +501,8 @@ fn an_address_that_goes_takes_its_entry_along_and_no_queue_pair() {
     assert_eq!(gids()[place].mtu, Some(1400));
 }
 
-/// Hosts whose Ethernet address is known have the GUID that a card would make of it, in each process.
+/// Hosts whose Ethernet address is known have the GUID that a card would make of it, in each
+/// process.
 ///
 /// Covers: ROCE-139
 #[test]

@@ -695,7 +695,8 @@ fn psns_that_differ_are_named() {
     }
 }
 
-/// `max_rd_atomic` of 0, whichever way it was said: on either wire, before and after the ends have met.
+/// `max_rd_atomic` of 0, whichever way it was said: on either wire, before and after the ends have
+/// met.
 #[test]
 fn who_allows_no_reads_posts_none() {
     for personality in [Personality::Iwarp, Personality::Roce] {

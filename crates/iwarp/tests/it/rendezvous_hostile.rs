@@ -95,7 +95,8 @@ fn is_closed(stream: &mut TcpStream) -> bool {
     }
 }
 
-/// The stranger at the other end of the stream is closed on, and has not become the peer of `found`.
+/// The stranger at the other end of the stream is closed on, and has not become the peer of
+/// `found`.
 #[track_caller]
 fn stays_out(stream: &mut TcpStream, found: &Side) {
     assert!(is_closed(stream));

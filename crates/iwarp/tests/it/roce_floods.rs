@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A stranger that floods a queue pair and its host over UDP with packets that are wrong in every way,
-//! while the queue pair works.
+//! A stranger that floods a queue pair and its host over UDP with packets that are wrong in every
+//! way, while the queue pair works.
 
 use std::convert::Infallible;
 use std::fs;

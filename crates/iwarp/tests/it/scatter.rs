@@ -102,7 +102,8 @@ fn a_message_longer_than_all_blocks_ends_the_connection() {
 
 type Split = Receiver<[Block; 2]>;
 
-/// A pair whose second end receives into a header of 8 bytes and a body, of pools of so many blocks.
+/// A pair whose second end receives into a header of 8 bytes and a body, of pools of so many
+/// blocks.
 fn splitting(depth: usize, blocks: [usize; 2]) -> (SessionEnd, SessionEnd, Split, [BlockPool; 2]) {
     let (client, server, (receiver, pools)) = pair_with(&Config::default(), |pd, prepared| {
         let [headers, bodies] = blocks;

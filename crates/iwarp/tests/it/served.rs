@@ -17,8 +17,8 @@ const WINDOW: usize = 400;
 const LEARNING: usize = 4;
 /// Windows in which workers are to sleep.
 const STEADY: usize = 10;
-/// A worker comes that late to a program that does nothing: a lease, and what it waits for one that may
-/// have lost its CPU.
+/// A worker comes that late to a program that does nothing: a lease, and what it waits for one that
+/// may have lost its CPU.
 const LATE: Duration = Duration::from_millis(5);
 
 /// Writes `mark` to the peer's memory and takes the completion.
@@ -37,8 +37,8 @@ fn spin(scene: &Scene, own: &MemoryRegion, mark: u8, done: &AtomicBool) -> bool 
     })
 }
 
-/// Runs `server` beside windows of `round`, and asserts that workers take less than `limit` turns in
-/// each window, once the library knows the program.
+/// Runs `server` beside windows of `round`, and asserts that workers take less than `limit` turns
+/// in each window, once the library knows the program.
 fn assert_workers_sleep(
     scene: &Scene,
     limit: u64,
@@ -145,8 +145,8 @@ fn what_was_posted_together_goes_out_without_further_calls() {
     }
 }
 
-/// The program polls once, arms its queue, posts some, and then sleeps on the descriptor: no time needs
-/// to pass until it is told. By then it has to poll, and what waited for that goes out.
+/// The program polls once, arms its queue, posts some, and then sleeps on the descriptor: no time
+/// needs to pass until it is told. By then it has to poll, and what waited for that goes out.
 #[test]
 fn what_was_posted_together_goes_out_when_the_program_sleeps() {
     let scene = Scene::new();

@@ -424,8 +424,8 @@ fn while_driven<R>(member: &mut Member, what: impl FnOnce() -> R) -> R {
     })
 }
 
-/// Members notice that the broker is stopped, or hangs, as soon as there is something that it should
-/// do: for new ones, for one that listens, and for packets of the connection manager.
+/// Members notice that the broker is stopped, or hangs, as soon as there is something that it
+/// should do: for new ones, for one that listens, and for packets of the connection manager.
 ///
 /// Covers: ROCE-177
 #[test]
@@ -504,8 +504,8 @@ fn a_stopped_process_keeps_no_peer_of_others_waiting() {
     assert_eq!(other.mads(1), [(true, REQ, 8)]);
 }
 
-/// A queue pair that can do without datagrams does without those that a stopped process would have to
-/// share, and later ones have them again.
+/// A queue pair that can do without datagrams does without those that a stopped process would have
+/// to share, and later ones have them again.
 #[test]
 fn a_stopped_process_delays_no_queue_pair_that_can_do_without_it() {
     use iwarp::{Device, Personality, QpType, QueuePairAttributes};

@@ -97,8 +97,8 @@ fn in_memory() -> (MemoryDatagrams, IpAddr, Device) {
     (datagrams, ip, device)
 }
 
-/// A way that takes less than the path MTU: the queue pair that has a peer at its end is told, the other
-/// goes on.
+/// A way that takes less than the path MTU: the queue pair that has a peer at its end is told, the
+/// other goes on.
 ///
 /// Covers: ROCE-041
 #[test]
@@ -129,8 +129,8 @@ fn packets_that_are_too_long_end_a_connected_queue_pair() {
     assert_eq!(short.state(), QpState::Rts);
 }
 
-/// A queue pair that has something to send while the port is full for another has its turn, although
-/// nothing else is sent later.
+/// A queue pair that has something to send while the port is full for another has its turn,
+/// although nothing else is sent later.
 #[test]
 fn a_queue_pair_that_comes_while_the_port_is_full_has_its_turn() {
     let (datagrams, ip, device) = in_memory();

@@ -159,8 +159,8 @@ impl Echo {
     }
 }
 
-/// A window of messages to each process; `meanwhile` happens when they are under way, and says which
-/// queue pair is dead then. All others send everything back, and nothing else comes.
+/// A window of messages to each process; `meanwhile` happens when they are under way, and says
+/// which queue pair is dead then. All others send everything back, and nothing else comes.
 fn round(
     station: &Station,
     way: (IpAddr, IpAddr),
@@ -189,8 +189,8 @@ fn round(
     });
 }
 
-/// Ten processes and their peer use the port at once, over IPv4 and IPv6. The first one, which serves
-/// the others, is killed in the midst, and then others; newcomers disturb no other.
+/// Ten processes and their peer use the port at once, over IPv4 and IPv6. The first one, which
+/// serves the others, is killed in the midst, and then others; newcomers disturb no other.
 ///
 /// Covers: ROCE-175, ROCE-177
 #[test]
@@ -309,8 +309,8 @@ fn groups_reach_all_that_are_attached() {
     }
 }
 
-/// Attaches a queue pair, gets a message by it, and none any more when it is detached; sends, too, if
-/// it is told from which address.
+/// Attaches a queue pair, gets a message by it, and none any more when it is detached; sends, too,
+/// if it is told from which address.
 fn member() {
     let group: IpAddr = setting("IWARP_TEST_GROUP").parse().unwrap();
     let device = device();

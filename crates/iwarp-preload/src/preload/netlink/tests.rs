@@ -21,8 +21,8 @@ const TEXT: &[u8] = b"tx_bytes rx_bytes\n\
 const PORT: u32 = 4711;
 const SEQUENCE: u32 = 99;
 
-/// The facts of a text, with a counter's place as its value, and as many regions of the first device
-/// as it says beside other objects.
+/// The facts of a text, with a counter's place as its value, and as many regions of the first
+/// device as it says beside other objects.
 struct Canned(Devices<'static>, u32);
 
 impl Facts for Canned {

@@ -28,8 +28,9 @@ pub struct Park {
     /// The number of messages.
     pub messages: usize,
     /// The time that the oldest one waits for each repetition that the peer would make
-    /// ([`OwnFrame::RnrRetry`](crate::rdmap::hello::OwnFrame::RnrRetry)); then the stream is terminated as it would be at once without a
-    /// park. A peer for which neither end has said anything waits for ever.
+    /// ([`OwnFrame::RnrRetry`](crate::rdmap::hello::OwnFrame::RnrRetry)); then the stream is
+    /// terminated as it would be at once without a park. A peer for which neither end has said
+    /// anything waits for ever.
     pub timer: Duration,
 }
 

@@ -39,8 +39,8 @@ impl Qp {
         };
     }
 
-    /// A segment is refused by its start: notes it if the queue pair does not let the peer do what it
-    /// asks for.
+    /// A segment is refused by its start: notes it if the queue pair does not let the peer do what
+    /// it asks for.
     #[cold]
     pub(super) fn note_judged(&mut self, fault: &Fault) {
         let may_be_it = matches!(

@@ -35,8 +35,8 @@ pub(crate) struct Continued {
 }
 
 impl Qp {
-    /// The segment under way was placed, and `more` behind it, the last of which begins with `head`:
-    /// as if each had been judged and had ended by itself.
+    /// The segment under way was placed, and `more` behind it, the last of which begins with
+    /// `head`: as if each had been judged and had ended by itself.
     pub(crate) fn end_segments(&mut self, head: &[u8], more: &Continued) -> Follow {
         if !self.receives() {
             return Follow::Nothing;

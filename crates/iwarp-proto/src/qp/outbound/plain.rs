@@ -24,9 +24,10 @@ pub(crate) enum Step {
 }
 
 impl Qp {
-    /// Decides what is sent next, in at most `most` segments of at most `mulpdu` octets, and puts it into
-    /// `next`, which is to be [`Next::Idle`] before. A Send or Write that nothing holds up, of at most `short` octets, is framed
-    /// at once instead: by `frame`, as one segment, which says where that ends in the stream.
+    /// Decides what is sent next, in at most `most` segments of at most `mulpdu` octets, and puts
+    /// it into `next`, which is to be [`Next::Idle`] before. A Send or Write that nothing holds up,
+    /// of at most `short` octets, is framed at once instead: by `frame`, as one segment, which says
+    /// where that ends in the stream.
     #[inline(always)]
     pub(crate) fn next_or_frame(
         &mut self,

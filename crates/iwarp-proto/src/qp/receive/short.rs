@@ -21,8 +21,9 @@ const SHORT_MAX: usize = 96;
 const RUN: u32 = 16;
 
 impl Receiver {
-    /// Short FPDUs at the head of `input` that end their messages: each verified, then judged, placed
-    /// and reported while the queue pair is held. Returns their octets; 0 where there are no such ones.
+    /// Short FPDUs at the head of `input` that end their messages: each verified, then judged,
+    /// placed and reported while the queue pair is held. Returns their octets; 0 where there are no
+    /// such ones.
     #[inline]
     pub(super) fn short_step<S: Shared, M: Memory, P: ReceivePool>(
         &mut self,

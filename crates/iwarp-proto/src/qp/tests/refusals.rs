@@ -15,7 +15,8 @@ fn refusal(end: &End) -> Option<Refusal> {
     end.qp.borrow_mut().take_refusal()
 }
 
-/// The segment that was refused at the one end, and the whole request at the other, which had ended.
+/// The segment that was refused at the one end, and the whole request at the other, which had
+/// ended.
 #[test]
 fn a_write_that_was_refused_is_named_at_both_ends() {
     for acknowledge in [true, false] {

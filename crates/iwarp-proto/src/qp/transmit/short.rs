@@ -23,9 +23,9 @@ impl Transmitter {
         (!self.framer.markers()).then(|| SHORT_MAX.min(self.mulpdu - UNTAGGED_LEN) as u32)
     }
 
-    /// Puts into `next`, which is to be [`Next::Idle`] before, the queue pair's next decision that is not
-    /// to frame a short segment. Such a one, and those behind it, are framed here. False once there were
-    /// enough of them, or no more may be built.
+    /// Puts into `next`, which is to be [`Next::Idle`] before, the queue pair's next decision that
+    /// is not to frame a short segment. Such a one, and those behind it, are framed here. False
+    /// once there were enough of them, or no more may be built.
     #[inline]
     pub(super) fn next_long<M: Memory>(
         &mut self,
@@ -69,8 +69,8 @@ impl Transmitter {
         short::ways() && run.is_single() && self.short.is_some_and(|short| run.len <= short)
     }
 
-    /// Frames a short segment of another message, or the end of a long one. True if nothing stands behind
-    /// it.
+    /// Frames a short segment of another message, or the end of a long one. True if nothing stands
+    /// behind it.
     #[inline(never)]
     fn frame_answer<M: Memory>(
         &mut self,

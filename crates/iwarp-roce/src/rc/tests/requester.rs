@@ -229,8 +229,8 @@ fn memory_that_cannot_be_read_fails_its_request_in_turn() {
     assert_eq!(bench.sent(), []);
 }
 
-/// A card looks at the memory of an answer when it has the answer: what is wrong at the peer is found
-/// first, and an Atomic is executed.
+/// A card looks at the memory of an answer when it has the answer: what is wrong at the peer is
+/// found first, and an Atomic is executed.
 #[test]
 fn memory_that_may_not_be_written_fails_the_answer() {
     let add = SendOp::Atomic { stag: KEY, to: TO, op: AtomicOp::FetchAdd { add: 1, mask: 0 } };

@@ -60,8 +60,8 @@ fn a_datagram_service_tells_its_queue_pair() {
     scene.assert_nothing_is_left();
 }
 
-/// A question is another one where its transaction is, although an answered one had its id: its peer
-/// may be a later process.
+/// A question is another one where its transaction is, although an answered one had its id: its
+/// peer may be a later process.
 #[test]
 fn an_id_that_comes_again_with_another_transaction_asks_anew() {
     let mut scene = Scene::new();

@@ -172,8 +172,8 @@ fn a_dreq_without_an_answer_ends_the_connection_all_the_same() {
     assert!(scene.ends[A].is_clean());
 }
 
-/// The peer falls silent after any of the messages of a connection's life: nothing waits for ever, and
-/// the program is told unless it has ended the connection itself.
+/// The peer falls silent after any of the messages of a connection's life: nothing waits for ever,
+/// and the program is told unless it has ended the connection itself.
 ///
 /// Covers: ROCE-155, ROCE-161
 #[test]

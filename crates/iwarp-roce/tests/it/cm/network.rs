@@ -353,10 +353,11 @@ fn without_a_network_everything_ends() {
     agree(1, faults, 6);
 }
 
-/// Three messages cannot make two ends sure of each other where any may be lost. A program that takes
-/// longer to say that it is ready than the peer repeats its REP (18 s) may be the only one that believes in
-/// its connection: where the REJ of the peer that gave up was lost, and either its own RTU or the REJ that
-/// answers that. Any next step ends it: its packets have no answer, and its DREQ has one.
+/// Three messages cannot make two ends sure of each other where any may be lost. A program that
+/// takes longer to say that it is ready than the peer repeats its REP (18 s) may be the only one
+/// that believes in its connection: where the REJ of the peer that gave up was lost, and either its
+/// own RTU or the REJ that answers that. Any next step ends it: its packets have no answer, and its
+/// DREQ has one.
 #[test]
 fn what_one_end_alone_believes_in_ends_with_it() {
     let faults =

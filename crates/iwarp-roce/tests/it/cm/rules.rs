@@ -604,8 +604,8 @@ fn an_id_comes_again_late() {
     }
 }
 
-/// A REQ is another one where its transaction is, although a refused one had its id: its peer may be a
-/// later process.
+/// A REQ is another one where its transaction is, although a refused one had its id: its peer may
+/// be a later process.
 #[test]
 fn an_id_that_comes_again_with_another_transaction_asks_anew() {
     let mut scene = Scene::new();

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The conformance tester's cases against the protocol core: without a socket, in simulated time, and cut
-//! and delayed as a seed has it. The tester has an encoder and a decoder of its own, so this is a second
-//! hostile peer beside [`iwarp_sim::hostile`], and one whose cases say which requirement they are about.
+//! The conformance tester's cases against the protocol core: without a socket, in simulated time,
+//! and cut and delayed as a seed has it. The tester has an encoder and a decoder of its own, so
+//! this is a second hostile peer beside [`iwarp_sim::hostile`], and one whose cases say which
+//! requirement they are about.
 
 // Orders, with their meaning wherever our stack carries them out.
 #[path = "../../../../iwarp-cli/src/conform/orders.rs"]
@@ -62,8 +63,9 @@ fn settings(seed: u64) -> Settings {
     }
 }
 
-/// True if a case is for the simulated program. There is but one connection in this world, so no crowd; and
-/// the core has no versions of the RDMA Consortium, so that those cases would see nothing.
+/// True if a case is for the simulated program. There is but one connection in this world, so no
+/// crowd; and the core has no versions of the RDMA Consortium, so that those cases would see
+/// nothing.
 fn fits(case: &Case) -> bool {
     let crowds = case.steps.iter().any(|step| matches!(step.action, Action::Crowd(_)));
     !crowds && !case.needs.contains(&Need::Rdmac)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The program at the other end, around the protocol core: lends memory, sends back what it receives, and
-//! carries out orders. It does in simulated time what `iwarp conform --target` and `--call` do over sockets.
+//! The program at the other end, around the protocol core: lends memory, sends back what it
+//! receives, and carries out orders. It does in simulated time what `iwarp conform --target` and
+//! `--call` do over sockets.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -36,8 +37,8 @@ const INBOX: u32 = 0x0000_9100;
 const BASE: u64 = 0x40_0000;
 /// The time that the program takes to accept: bytes behind a Request come before its Reply.
 const THOUGHT: Duration = Duration::from_millis(20);
-/// As in the library: silence after which an initiator sends a Write of nothing, for peers that wait for its
-/// first FPDU.
+/// As in the library: silence after which an initiator sends a Write of nothing, for peers that
+/// wait for its first FPDU.
 const NUDGE: Duration = Duration::from_millis(200);
 /// The work requests of an order, among the numbers of Sends.
 const ORDERED: u64 = 2 << 32;

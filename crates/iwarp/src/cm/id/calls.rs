@@ -131,8 +131,8 @@ impl Id {
         Ok(self.core.check()?.call(None, params, By::Worker).map(drop)?)
     }
 
-    /// As [`Self::connect_first`], for a queue pair with that number, which over RoCE v2 the peer is
-    /// told.
+    /// As [`Self::connect_first`], for a queue pair with that number, which over RoCE v2 the peer
+    /// is told.
     ///
     /// # Errors
     ///

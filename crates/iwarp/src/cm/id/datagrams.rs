@@ -15,8 +15,10 @@ use crate::wire::choice::joined;
 
 impl Id {
     /// Asks for the queue pair of the datagram service at the peer's address. Ends in
-    /// [`EventKind::ServiceFound`](crate::cm::EventKind::ServiceFound), [`EventKind::ServiceRefused`](crate::cm::EventKind::ServiceRefused) or [`EventKind::Unreachable`](crate::cm::EventKind::Unreachable).
-    /// The peer's program gets `private_data`, 180 bytes at most.
+    /// [`EventKind::ServiceFound`](crate::cm::EventKind::ServiceFound),
+    /// [`EventKind::ServiceRefused`](crate::cm::EventKind::ServiceRefused) or
+    /// [`EventKind::Unreachable`](crate::cm::EventKind::Unreachable). The peer's program gets
+    /// `private_data`, 180 bytes at most.
     ///
     /// # Errors
     ///
@@ -61,7 +63,8 @@ impl Id {
     }
 
     /// Joins a multicast group, on the interface of the address that the id is bound to or has been
-    /// resolved to; ends in [`EventKind::MulticastJoined`](crate::cm::EventKind::MulticastJoined), which says how datagrams are sent there.
+    /// resolved to; ends in [`EventKind::MulticastJoined`](crate::cm::EventKind::MulticastJoined),
+    /// which says how datagrams are sent there.
     ///
     /// # Errors
     ///

@@ -13,8 +13,8 @@ use super::{Events, Id, IdCore, Kind, Phase, State};
 use crate::port::Acceptor;
 use crate::report;
 
-/// Time for which a child waits for its parent to end, which has the port in the connection manager's
-/// port space until then: a daemon's has just forked, and is about to.
+/// Time for which a child waits for its parent to end, which has the port in the connection
+/// manager's port space until then: a daemon's has just forked, and is about to.
 const PARENT_ENDS: Duration = Duration::from_millis(300);
 /// Time between two looks meanwhile.
 const LOOK: Duration = Duration::from_millis(5);

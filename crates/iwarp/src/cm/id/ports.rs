@@ -56,8 +56,8 @@ impl IdCore {
     ///
     /// # Errors
     ///
-    /// `ENODEV` where no device has it that the id may be on; `AddrNotAvailable` where this host has
-    /// not.
+    /// `ENODEV` where no device has it that the id may be on; `AddrNotAvailable` where this host
+    /// has not.
     pub(super) fn enter_device(&self, local: IpAddr) -> io::Result<()> {
         if local.is_unspecified() {
             return Ok(());
@@ -120,7 +120,8 @@ impl Choices {
         network.reserve(addr, ipv6, sharing)
     }
 
-    /// As [`Self::reserve`], for a listener: the program may have a TCP listener of that number, too.
+    /// As [`Self::reserve`], for a listener: the program may have a TCP listener of that number,
+    /// too.
     pub(super) fn reserve_to_listen(
         self,
         network: &dyn Network,

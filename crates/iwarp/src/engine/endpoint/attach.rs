@@ -21,7 +21,8 @@ pub(crate) struct Adoption<'a> {
     pub(crate) link: Arc<dyn StreamMover>,
     /// The type of the cores whose bytes it moves.
     pub(crate) moves: TypeId,
-    /// The number of the connection, of [`Worker::next_id`](crate::engine::worker::Worker::next_id).
+    /// The number of the connection, of
+    /// [`Worker::next_id`](crate::engine::worker::Worker::next_id).
     pub(crate) connection: u64,
     /// Bytes that are built at most before the stream takes some.
     pub(crate) budget: usize,
@@ -32,8 +33,8 @@ pub(crate) struct Adoption<'a> {
 }
 
 impl Endpoint {
-    /// Has a stream from now on, which begins to move in the groups of [`Self::groups`]. Returns the
-    /// patience with its peer, if the program has set one.
+    /// Has a stream from now on, which begins to move in the groups of [`Self::groups`]. Returns
+    /// the patience with its peer, if the program has set one.
     ///
     /// # Errors
     ///

@@ -84,8 +84,8 @@ impl Endpoint {
         self.post_sends(requests)
     }
 
-    /// As [`Self::post_send`], for datagrams of a device that has the addresses of one interface: they
-    /// leave from no other.
+    /// As [`Self::post_send`], for datagrams of a device that has the addresses of one interface:
+    /// they leave from no other.
     #[cold]
     fn post_from_home(self: &Arc<Self>, requests: &[SendRequest<'_>]) -> Posted {
         let now = self.now();

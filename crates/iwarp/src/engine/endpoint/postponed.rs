@@ -2,12 +2,12 @@
 
 //! Receives that are reported a moment after they have completed.
 //!
-//! A program's Send completes before its peer's answer comes, as far as a program with a card
-//! can tell: the card has the acknowledgement first. Here the thread that sends may still be on its
-//! way back from the system call when the answer is there, and then another thread receives it. That
-//! thread leaves the receive to the one that sends. Nor does a program that sleeps wake up and answer
-//! before all that came together was looked at: behind a message there may be the question whether it
-//! arrived, and the reply to that goes out first.
+//! A program's Send completes before its peer's answer comes, as far as a program with a card can
+//! tell: the card has the acknowledgement first. Here the thread that sends may still be on its way
+//! back from the system call when the answer is there, and then another thread receives it. That
+//! thread leaves the receive to the one that sends. Nor does a program that sleeps wake up and
+//! answer before all that came together was looked at: behind a message there may be the question
+//! whether it arrived, and the reply to that goes out first.
 
 use iwarp_types::WorkCompletion;
 

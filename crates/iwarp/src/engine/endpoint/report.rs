@@ -73,8 +73,9 @@ impl Endpoint {
         );
     }
 
-    /// Two programs may wait for each other: siw, for one, lets a responder send at once, and sends no
-    /// first frame of its own accord, so what runs between two ends of its kind need not run here.
+    /// Two programs may wait for each other: siw, for one, lets a responder send at once, and sends
+    /// no first frame of its own accord, so what runs between two ends of its kind need not run
+    /// here.
     #[cold]
     pub(super) fn report_held_back(&self, link: Option<&dyn StreamMover>) {
         let peer = peer_of(link);
@@ -131,9 +132,9 @@ impl Endpoint {
             && reason.protocol() != Protocol::Roce
     }
 
-    /// Decides what the program is told where the queue pair ends by what this end found. A RoCE card
-    /// has an event for it only where no work request says it. `access`: the peer reached for memory
-    /// that it may not or cannot have.
+    /// Decides what the program is told where the queue pair ends by what this end found. A RoCE
+    /// card has an event for it only where no work request says it. `access`: the peer reached for
+    /// memory that it may not or cannot have.
     #[cold]
     pub(super) fn judge_fault(&self, reason: Reason, access: bool, program: &mut Program) {
         let qp = self.id();

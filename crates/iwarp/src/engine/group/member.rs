@@ -12,8 +12,8 @@ use crate::engine::poll_set::By;
 use crate::engine::sync::Mutex;
 use crate::port::Descriptors;
 
-/// Moves the bytes of one stream, or the packets of a port that many queue pairs share. A poll group
-/// drives it without knowing which of them it is.
+/// Moves the bytes of one stream, or the packets of a port that many queue pairs share. A poll
+/// group drives it without knowing which of them it is.
 pub(crate) trait Member: fmt::Debug + Send + Sync {
     /// The descriptors that report it ready.
     fn descriptors(&self) -> Descriptors<'_>;
@@ -29,8 +29,8 @@ pub(crate) trait Member: fmt::Debug + Send + Sync {
     fn readiness(&self, token: u64) -> Option<Ready>;
     /// Moves what is ready.
     fn ready(&self, ready: Ready, by: By);
-    /// True if an attempt finds out all that the epoll would report, at no greater cost. A full socket
-    /// that were tried would be filled in small pieces.
+    /// True if an attempt finds out all that the epoll would report, at no greater cost. A full
+    /// socket that were tried would be filled in small pieces.
     fn can_be_tried(&self) -> bool;
     /// Sends what waits and receives what is there, without a report that something is ready. False
     /// when nothing moved.

@@ -6,8 +6,8 @@
 //! while caller threads try the stream itself. So it is *silenced* while no thread needs the epoll.
 //!
 //! A thread that arms the group, blocks on it or needs its epoll restores the stream first
-//! (`PollSet::unsilence`). The stream stays silenced only while the worker merely watches and no caller
-//! sleeps.
+//! (`PollSet::unsilence`). The stream stays silenced only while the worker merely watches and no
+//! caller sleeps.
 
 use super::Handover;
 use crate::flaw::{self, Flaw};
@@ -34,8 +34,8 @@ impl Silence {
         self.on
     }
 
-    /// Silences the stream, if the worker does no more than to watch the group and no thread sleeps on
-    /// its epoll. True when the stream is to leave the epoll now.
+    /// Silences the stream, if the worker does no more than to watch the group and no thread sleeps
+    /// on its epoll. True when the stream is to leave the epoll now.
     #[must_use]
     pub(crate) fn begin(&mut self, handover: &Handover) -> bool {
         let needed = std::mem::take(&mut self.needed);

@@ -132,8 +132,9 @@ impl Watcher {
         watch
     }
 
-    /// A task is told of what comes as soon as the worker is, and has been in time so far: it is given
-    /// some, as the two would be in each other's way. It has not come at all where it `is_late`.
+    /// A task is told of what comes as soon as the worker is, and has been in time so far: it is
+    /// given some, as the two would be in each other's way. It has not come at all where it
+    /// `is_late`.
     const fn look_at_task(&mut self, cause: Cause, now: u64, is_late: bool) -> Advice {
         match cause {
             Cause::Fired => {
@@ -153,8 +154,8 @@ impl Watcher {
         looks < FEW
     }
 
-    /// The lease was over although a caller comes between any two looks: now and then a longer one is
-    /// tried.
+    /// The lease was over although a caller comes between any two looks: now and then a longer one
+    /// is tried.
     fn grow_with_calls(&mut self, came: bool) {
         self.late = if came { self.late + 1 } else { 0 };
         if self.late == LOOP {

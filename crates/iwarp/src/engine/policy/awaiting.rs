@@ -8,8 +8,8 @@
 //! programs these are is learned: a fixed number of posts, then a message of the peer's that the
 //! worker had to receive, several times in a row.
 //!
-//! The post waits on the poll group for 0.1 ms at most, and fruitless waits make that rare. This never
-//! happens to programs that poll, block or arm their queues.
+//! The post waits on the poll group for 0.1 ms at most, and fruitless waits make that rare. This
+//! never happens to programs that poll, block or arm their queues.
 
 use super::table::{HABIT, LEASE, PAUSE, PENALTY};
 

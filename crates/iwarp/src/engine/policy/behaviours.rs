@@ -12,7 +12,8 @@ bitflags! {
     pub struct Behaviours: u8 {
         /// Posts in quick succession between two polls go out together.
         const GATHER = 1;
-        /// A post stays in the library for the answer that the program awaits by spinning on memory.
+        /// A post stays in the library for the answer that the program awaits by spinning on
+        /// memory.
         const AWAITING = 2;
         /// An acknowledgement goes out with the program's next message.
         const PIGGYBACK = 4;

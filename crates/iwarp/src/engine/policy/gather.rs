@@ -9,8 +9,8 @@
 //! waited, it is not done again for a long time.
 //!
 //! A stream whose posts are gathered is marked as full and its poll group as writable, so the next
-//! driver of the group sends. A list of requests always goes out together. While a socket is full, posts
-//! gather in any case.
+//! driver of the group sends. A list of requests always goes out together. While a socket is full,
+//! posts gather in any case.
 
 use super::penalty::Penalty;
 use super::table::{BATCH, HABIT, QUICK};

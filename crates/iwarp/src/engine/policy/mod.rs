@@ -21,20 +21,20 @@
 //! The worker's policy stands beside its mechanism (`handover/watcher.rs`), and has its constants
 //! from this table, too.
 //!
-//! - `gather` watches times of posts, polls between them. It advises a post: go out, or wait for the
-//!   next ones. Guard: `core`.
-//! - `awaiting` watches posts, and messages that the worker received unasked. It advises a post: stay
-//!   for the answer. Guard: `core`.
-//! - `piggyback` watches acknowledgements that were due, posts and polls in vain after them. It advises
-//!   an acknowledgement: go out, or wait for a post. Guard: `core`.
-//! - `backoff` watches polls that found nothing, the time that yields took, whether sleeps were in vain.
-//!   It advises a poll: go on, help others, yield, sleep. Guard: the group's token.
-//! - `silence` watches attempts on the only stream. It advises the driver: take it out of the epoll.
-//!   Guard: the group's token.
-//! - `lend` watches the same as `backoff`. It advises an empty poll: move the streams of other queues.
-//!   Guard: the group's token.
-//! - The worker's policy watches leases, activity of callers. It advises the worker: serve the group,
-//!   check again, leave it to a blocked caller. Guard: `watcher`.
+//! - `gather` watches times of posts, polls between them. It advises a post: go out, or wait for
+//!   the next ones. Guard: `core`.
+//! - `awaiting` watches posts, and messages that the worker received unasked. It advises a post:
+//!   stay for the answer. Guard: `core`.
+//! - `piggyback` watches acknowledgements that were due, posts and polls in vain after them. It
+//!   advises an acknowledgement: go out, or wait for a post. Guard: `core`.
+//! - `backoff` watches polls that found nothing, the time that yields took, whether sleeps were in
+//!   vain. It advises a poll: go on, help others, yield, sleep. Guard: the group's token.
+//! - `silence` watches attempts on the only stream. It advises the driver: take it out of the
+//!   epoll. Guard: the group's token.
+//! - `lend` watches the same as `backoff`. It advises an empty poll: move the streams of other
+//!   queues. Guard: the group's token.
+//! - The worker's policy watches leases, activity of callers. It advises the worker: serve the
+//!   group, check again, leave it to a blocked caller. Guard: `watcher`.
 //!
 //! `IWARP_WITHOUT` switches each off, and so `BENCHMARKS.md` measures its benefit. Constants that
 //! several policies share are in `table`; those of one mechanism stand beside it.

@@ -246,9 +246,8 @@ pub trait DatagramNetwork: Send + Sync + Debug {
         settings: &DatagramSettings,
     ) -> io::Result<Box<dyn DatagramPort>>;
 
-    /// Takes this process's share of the RoCE port (4791) at all addresses of this host: those of IPv4
-    /// and, where there is that, IPv6. May wait as long as the settings
-    /// allow.
+    /// Takes this process's share of the RoCE port (4791) at all addresses of this host: those of
+    /// IPv4 and, where there is that, IPv6. May wait as long as the settings allow.
     ///
     /// # Errors
     ///

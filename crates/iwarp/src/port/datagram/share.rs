@@ -47,8 +47,8 @@ pub trait DatagramShare: Send + Sync + Debug {
     /// `ENODEV` in a forked child.
     fn ports(&self) -> io::Result<RangeInclusive<u16>>;
 
-    /// Communication ids for the connection manager: answers that name one come to this process, from
-    /// now on.
+    /// Communication ids for the connection manager: answers that name one come to this process,
+    /// from now on.
     ///
     /// # Errors
     ///

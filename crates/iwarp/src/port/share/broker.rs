@@ -71,8 +71,8 @@ pub(super) struct Broker {
     services: BTreeMap<u64, Listener>,
     /// Slot 0's socket.
     gsi: SlotReader,
-    /// Members of an earlier broker that have not come back, and until when they are awaited; those that
-    /// are stopped are not, nor one that was the broker and did not answer.
+    /// Members of an earlier broker that have not come back, and until when they are awaited; those
+    /// that are stopped are not, nor one that was the broker and did not answer.
     absent: BTreeSet<u16>,
     passed_over: BTreeSet<u16>,
     awaited: Option<Duration>,
@@ -391,8 +391,8 @@ impl Broker {
         }
     }
 
-    /// False where the member has ended. One that does not read loses the message, as a network loses
-    /// packets.
+    /// False where the member has ended. One that does not read loses the message, as a network
+    /// loses packets.
     fn hand_on(&self, to: DefaultKey, mad: Mad) -> bool {
         let Some(connection) = self.connections.get(to) else { return true };
         let sent = connection.socket.send(&Answer::Mad(mad).encode(), &[]);

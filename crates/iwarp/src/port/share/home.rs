@@ -17,7 +17,8 @@ use iwarp_os::{EventFd, EventFdKind, FdPlace};
 
 use super::protocol::Slot;
 
-/// Slot bits of a new group; fewer where the system allows the user no more descriptors on their way.
+/// Slot bits of a new group; fewer where the system allows the user no more descriptors on their
+/// way.
 const BITS: [u8; 2] = [6, 4];
 /// In the vault, beside the sockets.
 const LISTENER: u16 = 0;
@@ -29,8 +30,8 @@ const BELL: u16 = 1;
 const BROKER: u32 = 1 << 20;
 const GROWS: u32 = 1 << 19;
 const KNOWN: u32 = 1 << 18;
-/// Words of the register: the broker's generation; a count of its turns; the vault's number; the broker's
-/// slot; bits for the services of each member, counted by their slots.
+/// Words of the register: the broker's generation; a count of its turns; the vault's number; the
+/// broker's slot; bits for the services of each member, counted by their slots.
 const GENERATION: u32 = 0;
 const BEAT: u32 = 1;
 const VAULT: u32 = 2;
@@ -101,8 +102,8 @@ impl Home {
         Ok(home)
     }
 
-    /// Takes what a broker has handed out: `None` where it is not what it should be. The slot is this
-    /// process's when it [holds](Self::hold) that.
+    /// Takes what a broker has handed out: `None` where it is not what it should be. The slot is
+    /// this process's when it [holds](Self::hold) that.
     pub(super) fn received(addr: SocketAddr, slot: Slot, passed: Vec<OwnedFd>) -> Option<Self> {
         let [data, vault, register] = <[OwnedFd; 3]>::try_from(passed).ok()?;
         let data = SlotSocket::from(data);
@@ -193,8 +194,8 @@ impl Home {
     ///
     /// # Errors
     ///
-    /// `NotFound` where there are all that there can be; `WouldBlock` where another process is at it;
-    /// shortages.
+    /// `NotFound` where there are all that there can be; `WouldBlock` where another process is at
+    /// it; shortages.
     pub(super) fn grow(&self) -> io::Result<Range<u16>> {
         if !self.register.hold(GROWS)? {
             return Err(io::ErrorKind::WouldBlock.into());
@@ -312,7 +313,8 @@ impl Home {
     }
 }
 
-/// Of 6 bits: 47 slots for the first members, with 2^18 numbers each, and 1,024 with 2^12. Of 4: 15.
+/// Of 6 bits: 47 slots for the first members, with 2^18 numbers each, and 1,024 with 2^12. Of 4:
+/// 15.
 pub(super) const fn layout_of(bits: u8) -> Layout {
     Layout::new(bits as u32, if bits == 6 { 48 } else { 1 << bits })
 }

@@ -22,13 +22,13 @@ use super::protocol::{Answer, Mad, ROOM, Refusal, Request, Slot, VERSION};
 use super::route::ids_of;
 use super::succession::{BELL, GENTLE, GSI, LISTENER, MUTE, Suspicion, watch};
 
-/// A share of a UDP port: a socket for some of the queue pair numbers, those numbers, and messages of
-/// the connection manager.
+/// A share of a UDP port: a socket for some of the queue pair numbers, those numbers, and messages
+/// of the connection manager.
 ///
 /// It has no thread. Its owner calls [`Self::turn`] whenever the [descriptor](Self::descriptor) is
-/// readable or [`Self::next_timeout`] has passed; every turn is short and waits for nothing. If that
-/// process happens to be the broker, this does the broker's work too. In a forked child it is dead,
-/// and every call says `ENODEV`.
+/// readable or [`Self::next_timeout`] has passed; every turn is short and waits for nothing. If
+/// that process happens to be the broker, this does the broker's work too. In a forked child it is
+/// dead, and every call says `ENODEV`.
 #[derive(Debug)]
 pub struct Member {
     inner: ProcessOwned<Inner>,
@@ -105,11 +105,11 @@ pub(super) struct Link {
 
 impl Member {
     /// Takes a share of the port at `addr`, that of `::` for IPv4 as well. Waits for the broker, if
-    /// that is another process, 1 s at most. One that is stopped, or does not answer within 0.1 s, is gone
-    /// around: by another process that has a share, or by this one if the system lets it have what that
-    /// process has (as debuggers do); if not, a stopped one is waited for no longer. A process has one share of
-    /// an address: a second one would wait for a broker that may be the first, which does not turn
-    /// meanwhile.
+    /// that is another process, 1 s at most. One that is stopped, or does not answer within 0.1 s,
+    /// is gone around: by another process that has a share, or by this one if the system lets it
+    /// have what that process has (as debuggers do); if not, a stopped one is waited for no longer.
+    /// A process has one share of an address: a second one would wait for a broker that may be the
+    /// first, which does not turn meanwhile.
     ///
     /// # Errors
     ///

@@ -56,7 +56,8 @@ impl Numbers {
     ///
     /// # Errors
     ///
-    /// `ENOMEM` where all are in use, and without memory; `ENOSYS` where the system has no random numbers.
+    /// `ENOMEM` where all are in use, and without memory; `ENOSYS` where the system has no random
+    /// numbers.
     pub(super) fn allocate(&mut self) -> io::Result<u32> {
         // So that there is room for each when it is given back.
         let touched = (self.count - self.untouched) as usize;

@@ -55,8 +55,8 @@ pub(super) enum Request {
 /// A broker's message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Answer {
-    /// The member's slot, from the broker of that generation, and whether it stays connected or comes
-    /// again when it needs the broker.
+    /// The member's slot, from the broker of that generation, and whether it stays connected or
+    /// comes again when it needs the broker.
     Welcome { slot: Slot, generation: u64, stays: bool },
     /// It gets none, from a broker of this version.
     Refused { reason: Refusal, version: u8 },

@@ -12,13 +12,13 @@
 //! If no member is left that could notice, a process that wants to join takes what it needs from
 //! the broker, or from any member if the broker has ended, as far as the system gives it.
 //!
-//! Members act at once when the broker has ended, or is stopped when something comes to the listener or
-//! queue pair 1, and about 0.1 s after that where the broker has not counted a turn of its own. A
-//! successor takes the place of the next generation in the register, and then writes its number there.
-//! If all members are stopped or hang, a process that wants to join takes register and vault out of
-//! the broker's process by `pidfd_getfd`, or out of any member's where the broker has ended
-//! (`/proc/locks` names those). The system allows that as it allows debugging. Without that right the
-//! process fails after 0.1 s if such a process is stopped, else after a second.
+//! Members act at once when the broker has ended, or is stopped when something comes to the
+//! listener or queue pair 1, and about 0.1 s after that where the broker has not counted a turn of
+//! its own. A successor takes the place of the next generation in the register, and then writes its
+//! number there. If all members are stopped or hang, a process that wants to join takes register
+//! and vault out of the broker's process by `pidfd_getfd`, or out of any member's where the broker
+//! has ended (`/proc/locks` names those). The system allows that as it allows debugging. Without
+//! that right the process fails after 0.1 s if such a process is stopped, else after a second.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -142,7 +142,8 @@ impl Inner {
     /// Becomes the broker, unless another member is faster.
     pub(super) fn succeed(&mut self, now: Duration) -> Result<(), ShareError> {
         let Some(Share { home, .. }) = &self.share else { return Ok(()) };
-        // One that has changed its user since is not believed to be the broker by those of the former.
+        // One that has changed its user since is not believed to be the broker by those of the
+        // former.
         if iwarp_os::owner::own_users()[0] != self.user {
             return Ok(());
         }

@@ -12,8 +12,8 @@ const NAME: &[u8; 12] = b"iwarp stream";
 /// Of the protocol that [`stream`](super) describes.
 const VERSION: u32 = 1;
 
-/// The reason why the peer cannot be the other end of a byte stream: the source of an [`io::Error`] of kind
-/// [`InvalidData`](io::ErrorKind::InvalidData).
+/// The reason why the peer cannot be the other end of a byte stream: the source of an [`io::Error`]
+/// of kind [`InvalidData`](io::ErrorKind::InvalidData).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HelloError {

@@ -72,49 +72,50 @@
 //! # Writing and flushing
 //!
 //! Bytes that were written are on their way when the call returns, however few they are. So
-//! flushing has nothing to do, and nothing waits for more bytes to come (as Nagle's algorithm does).
-//! A write waits for what one message takes, and takes more bytes if there are blocks for them at once:
-//! they are posted together, in messages of a block ([`Config::block_len`]), half of the blocks at
-//! most. `write_all` goes on until all bytes are written. Programs with many tiny writes do better with
-//! a [`BufWriter`](std::io::BufWriter) or a vectored write, which makes one message of its slices.
+//! flushing has nothing to do, and nothing waits for more bytes to come (as Nagle's algorithm
+//! does). A write waits for what one message takes, and takes more bytes if there are blocks for
+//! them at once: they are posted together, in messages of a block ([`Config::block_len`]), half of
+//! the blocks at most. `write_all` goes on until all bytes are written. Programs with many tiny
+//! writes do better with a [`BufWriter`](std::io::BufWriter) or a vectored write, which makes one
+//! message of its slices.
 //!
 //! A write waits while the peer's blocks are full of bytes that its program has not read, and while
-//! all own blocks are on their way: a slow reader holds the writer up and never ends the connection,
-//! and a stream uses no more memory than its [`Config`] says.
+//! all own blocks are on their way: a slow reader holds the writer up and never ends the
+//! connection, and a stream uses no more memory than its [`Config`] says.
 //!
-//! A write that a task gives up (whose future is dropped before it is ready) has sent nothing, and a
-//! read that is given up has taken nothing. `write_all` and the like say by themselves what is lost
-//! then: how far they have come.
+//! A write that a task gives up (whose future is dropped before it is ready) has sent nothing, and
+//! a read that is given up has taken nothing. `write_all` and the like say by themselves what is
+//! lost then: how far they have come.
 //!
 //! # How a stream ends
 //!
 //! [`finish`](ByteStream::finish), `shutdown` in tasks, or dropping the [`WriteHalf`] ends one
-//! direction: the peer reads the bytes up to there, and then 0 bytes, the end of the stream. The other
-//! direction goes on. The connection is closed when both halves are dropped.
+//! direction: the peer reads the bytes up to there, and then 0 bytes, the end of the stream. The
+//! other direction goes on. The connection is closed when both halves are dropped.
 //!
 //! A connection that ends without that never looks like the end of the stream. The peer reads the
-//! bytes that came before, and then gets an error: `UnexpectedEof` when the connection was closed (as
-//! the system does for a process that was killed), `ConnectionReset` when it broke or was aborted,
-//! `ConnectionAborted` when an end broke it off with a reason, which is in the error. A thread that
-//! panics drops its stream without the end. Writing then fails with `BrokenPipe` or one of these
-//! kinds.
+//! bytes that came before, and then gets an error: `UnexpectedEof` when the connection was closed
+//! (as the system does for a process that was killed), `ConnectionReset` when it broke or was
+//! aborted, `ConnectionAborted` when an end broke it off with a reason, which is in the error. A
+//! thread that panics drops its stream without the end. Writing then fails with `BrokenPipe` or one
+//! of these kinds.
 //!
 //! # What is on the wire
 //!
 //! The two ends, both this library's, speak version 1 of this protocol:
 //!
-//! 1. The private data of the MPA Request, and of the Reply, are `iwarp stream` (12 bytes) and then,
-//!    4 bytes each in network order, the version, the bytes that a message to this end may have, and
-//!    the number D of messages that may be sent to it at first, 2 or more. Bytes beyond these are
-//!    ignored. An end that does not know what the other one says rejects the Request, or closes the
-//!    connection.
+//! 1. The private data of the MPA Request, and of the Reply, are `iwarp stream` (12 bytes) and
+//!    then, 4 bytes each in network order, the version, the bytes that a message to this end may
+//!    have, and the number D of messages that may be sent to it at first, 2 or more. Bytes beyond
+//!    these are ignored. An end that does not know what the other one says rejects the Request, or
+//!    closes the connection.
 //! 2. Bytes are the payload of Sends, in order. The bounds of the Sends mean nothing.
 //! 3. A Send of 0 bytes is the end of the stream in its direction.
-//! 4. A Send with Immediate of 0 bytes says how many messages this end takes: its 4 bytes, in network
-//!    order, are the number modulo 2^32 that the other end may have sent in all since the beginning.
-//!    It goes out when the connection is made, and then when the number has grown by D / 2, rounded
-//!    up, or the other end has used up all that it knows of. These Sends do not count themselves: each
-//!    end has two receives more than D for them.
+//! 4. A Send with Immediate of 0 bytes says how many messages this end takes: its 4 bytes, in
+//!    network order, are the number modulo 2^32 that the other end may have sent in all since the
+//!    beginning. It goes out when the connection is made, and then when the number has grown by D /
+//!    2, rounded up, or the other end has used up all that it knows of. These Sends do not count
+//!    themselves: each end has two receives more than D for them.
 //!
 //! [`Read`]: std::io::Read
 //! [`Write`]: std::io::Write
@@ -169,8 +170,8 @@ impl ByteStream {
         (&mut self.read, &mut self.write)
     }
 
-    /// The two halves, for use in different threads or tasks. The connection is closed when both are
-    /// dropped; dropping the writing half alone ends that direction.
+    /// The two halves, for use in different threads or tasks. The connection is closed when both
+    /// are dropped; dropping the writing half alone ends that direction.
     pub fn into_split(self) -> (ReadHalf, WriteHalf) {
         (self.read, self.write)
     }
@@ -197,8 +198,8 @@ impl ByteStream {
         self.write.finish()
     }
 
-    /// Breaks the connection off: what was written and not handed to the transport is lost, and both
-    /// ends get errors.
+    /// Breaks the connection off: what was written and not handed to the transport is lost, and
+    /// both ends get errors.
     pub fn abort(&self) {
         self.session().abort();
     }
@@ -223,9 +224,9 @@ impl ByteStream {
         self.session().peer_addr()
     }
 
-    /// The session below, for waiting for its end, and for Reads, Writes and atomic operations beside
-    /// the stream. Messages are the stream's: one that the program sends or receives itself breaks
-    /// it.
+    /// The session below, for waiting for its end, and for Reads, Writes and atomic operations
+    /// beside the stream. Messages are the stream's: one that the program sends or receives itself
+    /// breaks it.
     pub fn session(&self) -> &Session {
         &self.read.shared().session
     }

@@ -28,8 +28,8 @@ impl ByteStream {
         Config::default().connect(pd, addr)
     }
 
-    /// Accepts a request of a [`Listener`](crate::session::Listener), with default sizes; rejects it
-    /// if its peer is no byte stream ([`Request::is_byte_stream`]).
+    /// Accepts a request of a [`Listener`](crate::session::Listener), with default sizes; rejects
+    /// it if its peer is no byte stream ([`Request::is_byte_stream`]).
     pub fn accept(request: Request) -> Opening {
         Config::default().accept(request)
     }

@@ -2,8 +2,8 @@
 
 //! Byte streams in tokio tasks.
 //!
-//! Dropping what waits, at any moment, loses no byte and sends none twice: what a read or a write has
-//! by then stays with its half.
+//! Dropping what waits, at any moment, loses no byte and sends none twice: what a read or a write
+//! has by then stays with its half.
 
 use std::io::{self, BufRead, IoSlice};
 use std::pin::Pin;

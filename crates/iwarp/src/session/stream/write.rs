@@ -26,9 +26,9 @@ const LAST_LOOK: Duration = Duration::from_millis(100);
 
 /// The half of a [`ByteStream`](super::ByteStream) that writes.
 ///
-/// Dropping it ends its direction of the stream, as [`finish`](Self::finish) does, in the background:
-/// the connection stays up until that is on its way, or the device's `linger` has passed. A thread that
-/// panics drops it without that.
+/// Dropping it ends its direction of the stream, as [`finish`](Self::finish) does, in the
+/// background: the connection stays up until that is on its way, or the device's `linger` has
+/// passed. A thread that panics drops it without that.
 pub struct WriteHalf {
     shared: Arc<Shared>,
     needs: Needs,
@@ -127,8 +127,8 @@ impl WriteHalf {
         }
     }
 
-    /// Sends as many of the bytes as the first message takes, and then as many as more messages take
-    /// for which nothing has to be waited; says how many.
+    /// Sends as many of the bytes as the first message takes, and then as many as more messages
+    /// take for which nothing has to be waited; says how many.
     fn send(&mut self, first: (Credit, Block), bufs: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut rest = Rest { bufs, at: 0 };
         let (credit, mut block) = first;
@@ -242,9 +242,9 @@ impl Drop for WriteHalf {
     }
 }
 
-/// Keeps the session until its last message was handed to the transport, on the worker's thread: when
-/// it is closed at once, a message is lost that the first one of the peer has to come before (RFC 5044
-/// §7.1.2). Delays after that are the engine's matter.
+/// Keeps the session until its last message was handed to the transport, on the worker's thread:
+/// when it is closed at once, a message is lost that the first one of the peer has to come before
+/// (RFC 5044 §7.1.2). Delays after that are the engine's matter.
 fn see_off(shared: Arc<Shared>, sent: Pending<()>, wait: Duration, left: Duration) {
     let Some(core) = shared.session.handle.alive().cloned() else { return };
     if !sent.is_done()

@@ -14,8 +14,8 @@ use super::{Element, LayoutError, OutOfBounds, size};
 use crate::session::{Exposed, Grant};
 use crate::verbs::ProtectionDomain;
 
-/// [`Exposed`] memory as values. They are copied in and out, as peers may change them at any moment:
-/// a value that one writes meanwhile may be read with a part of the old bytes.
+/// [`Exposed`] memory as values. They are copied in and out, as peers may change them at any
+/// moment: a value that one writes meanwhile may be read with a part of the old bytes.
 #[derive(Debug)]
 pub struct ExposedSlice<T> {
     /// Its bytes are elements.

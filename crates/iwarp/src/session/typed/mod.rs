@@ -2,16 +2,16 @@
 
 //! Memory as values in place of bytes (feature `zerocopy`).
 //!
-//! [`ExposedSlice`] is what one end exposes, [`RemoteSlice`] what the other makes of its grant, and a
-//! [`TypedBlock`] is a block of such values. All three count in elements and check bounds.
+//! [`ExposedSlice`] is what one end exposes, [`RemoteSlice`] what the other makes of its grant, and
+//! a [`TypedBlock`] is a block of such values. All three count in elements and check bounds.
 //!
 //! # Byte order
 //!
-//! Values go over the wire as they are in memory: integers in the order of the host that wrote them.
-//! Both ends must agree on the type, its layout (`#[repr(C)]`, without padding) and its byte order.
-//! The types of [`zerocopy::byteorder`] have the same bytes on every host; with `u32` or `f64` both
-//! hosts have to be of one kind. The atomic operations always work in the byte order of the host
-//! whose memory it is.
+//! Values go over the wire as they are in memory: integers in the order of the host that wrote
+//! them. Both ends must agree on the type, its layout (`#[repr(C)]`, without padding) and its byte
+//! order. The types of [`zerocopy::byteorder`] have the same bytes on every host; with `u32` or
+//! `f64` both hosts have to be of one kind. The atomic operations always work in the byte order of
+//! the host whose memory it is.
 //!
 //! ```
 //! use iwarp::Access;

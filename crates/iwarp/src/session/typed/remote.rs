@@ -17,8 +17,8 @@ use crate::session::{outcome, post};
 /// The values that a peer lets this side reach.
 ///
 /// Its operations are posted by a [`Session`](crate::session::Session), a
-/// [`Permit`](crate::session::Permit) or a [`Batch`](crate::session::Batch) (`samples.read(&mut batch,
-/// 7)`). Elements outside the slice are refused with [`OperationError::OutsideGrant`].
+/// [`Permit`](crate::session::Permit) or a [`Batch`](crate::session::Batch) (`samples.read(&mut
+/// batch, 7)`). Elements outside the slice are refused with [`OperationError::OutsideGrant`].
 pub struct RemoteSlice<T> {
     grant: RemoteGrant,
     elements: PhantomData<fn(T) -> T>,

@@ -230,7 +230,8 @@ impl Wires {
         Ok(SidrRequest::new(self.manager()?, &self.engine.timers, question))
     }
 
-    /// Has streams come in. The thread that drives `accept_set` serves them, the worker without one.
+    /// Has streams come in. The thread that drives `accept_set` serves them, the worker without
+    /// one.
     ///
     /// # Errors
     ///

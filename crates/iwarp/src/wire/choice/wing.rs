@@ -139,8 +139,8 @@ impl Inbox {
     }
 }
 
-/// A peer's request for a connection, until the program has answered. Dropping it refuses, which any
-/// thread may do: a wing calls [`Inbox::asked`] and drops a [`Call`] without locks of its own.
+/// A peer's request for a connection, until the program has answered. Dropping it refuses, which
+/// any thread may do: a wing calls [`Inbox::asked`] and drops a [`Call`] without locks of its own.
 pub trait Request: Send + Sync {
     /// The program accepts: tells the peer, and returns the stream to it.
     ///

@@ -8,31 +8,32 @@
 //! which is closed and does nothing any more; had the endpoint the stream itself, they would take
 //! the new one for theirs.
 //!
-//! With one type, each thread would have to check at each step whether the stream is still the one that
-//! it started with. Poll groups, timers and tokens know only links.
+//! With one type, each thread would have to check at each step whether the stream is still the one
+//! that it started with. Poll groups, timers and tokens know only links.
 //!
 //! # Writers of the fields
 //!
 //! - `itself`, `endpoint`, `may_hold`, `waker`, `stream`, `budget`, `_loan`, `spare`, `fate`: the
 //!   thread that attaches the link, before it is shared.
-//! - `rx` (framing, the part of a message unit that has come, whether the end is held): the receiver,
-//!   which holds the receive token.
+//! - `rx` (framing, the part of a message unit that has come, whether the end is held): the
+//!   receiver, which holds the receive token.
 //! - `tx` (bytes that are built and not sent, the time at which sending is tried again for want of
 //!   memory): the transmitter, which holds the transmit token.
 //! - `writing`: the transmitter.
-//! - `flags`: each bit changes by one atomic read-modify-write. A transmitter that finds the socket full
-//!   sets `WRITE_BLOCKED`, and the driver that finds room clears it. A posting thread that expects
-//!   another post, or a driver whose acknowledgement waits for one, sets `HELD` with `WRITE_BLOCKED`,
-//!   and the next thread that transmits clears both. `AWAITS_WRITING` belongs to a thread that tells the
-//!   poll groups what to wait for, `READ_STALLED` to the receiver. The receiver sets `END_HELD`, and the
-//!   worker clears it. The receiver sets `READ_ENDED` at FIN, the transmitter `WRITE_ENDED` after the
-//!   last byte, and any thread that finds the stream broken or closes it sets both; nobody clears them.
-//!   The first thread that closes the link sets `CLOSED`. The thread that sets the timer sets
-//!   `PEER_WATCHED`; the worker that looks and a caller that sets a timeout clear it.
+//! - `flags`: each bit changes by one atomic read-modify-write. A transmitter that finds the socket
+//!   full sets `WRITE_BLOCKED`, and the driver that finds room clears it. A posting thread that
+//!   expects another post, or a driver whose acknowledgement waits for one, sets `HELD` with
+//!   `WRITE_BLOCKED`, and the next thread that transmits clears both. `AWAITS_WRITING` belongs to a
+//!   thread that tells the poll groups what to wait for, `READ_STALLED` to the receiver. The
+//!   receiver sets `END_HELD`, and the worker clears it. The receiver sets `READ_ENDED` at FIN, the
+//!   transmitter `WRITE_ENDED` after the last byte, and any thread that finds the stream broken or
+//!   closes it sets both; nobody clears them. The first thread that closes the link sets `CLOSED`.
+//!   The thread that sets the timer sets `PEER_WATCHED`; the worker that looks and a caller that
+//!   sets a timeout clear it.
 //! - `lingering`: the first thread that finds the connection ending, under its lock.
-//! - `reactor` (the place in an async runtime's reactor): the task that drives a session and the thread
-//!   that closes the link, under its lock. The receiver notes there whether the last read took all there
-//!   was, and the task that drives notes whether posts are gathered.
+//! - `reactor` (the place in an async runtime's reactor): the task that drives a session and the
+//!   thread that closes the link, under its lock. The receiver notes there whether the last read
+//!   took all there was, and the task that drives notes whether posts are gathered.
 //! - `watch`: the transmitter, a caller that sets a timeout, the worker that looks, under its lock.
 //! - `memberships`: the thread that attaches the link and the one that closes it, under its lock.
 
@@ -374,8 +375,8 @@ impl Link {
         })
     }
 
-    /// The peer learns what was received by the way, as the program is about to post. The poll groups
-    /// see to it that it is not forgotten where it does not.
+    /// The peer learns what was received by the way, as the program is about to post. The poll
+    /// groups see to it that it is not forgotten where it does not.
     fn wait_for_company(&self) {
         let now = self.endpoint.nanos();
         self.endpoint.groups().iter().for_each(|group| group.handover.lease_in_full(now));

@@ -312,8 +312,8 @@ impl Connection {
         }
     }
 
-    /// The queue pair is of no more use. Once it was set up, that is said once only: the program may
-    /// use it for another connection afterwards.
+    /// The queue pair is of no more use. Once it was set up, that is said once only: the program
+    /// may use it for another connection afterwards.
     fn fail(self: &Arc<Self>) {
         let (endpoint, usage) = {
             let mut state = self.state.lock();
@@ -337,7 +337,8 @@ impl Connection {
         }
     }
 
-    /// Goes on to the step `to` with a queue pair that was set up, unless it was given up meanwhile.
+    /// Goes on to the step `to` with a queue pair that was set up, unless it was given up
+    /// meanwhile.
     fn advance(self: &Arc<Self>, from: Step, to: Step) -> io::Result<()> {
         {
             let mut state = self.state.lock();

@@ -39,17 +39,17 @@ const OUTGOING: usize = 1024;
 /// The receiver of management datagrams: the connection manager. It is called without any lock, by
 /// a worker or by a thread that moves packets, and must not wait.
 pub(crate) trait MadHandler: Any + Send + Sync {
-    /// A management datagram has come by `path`, whose source is the sender: to queue pair 1 of this
-    /// host, with the Q_Key and the ICRC that it should have. `unclaimed`: it names a service or a
-    /// communication id that no process of this host has, and is to be refused as such.
+    /// A management datagram has come by `path`, whose source is the sender: to queue pair 1 of
+    /// this host, with the Q_Key and the ICRC that it should have. `unclaimed`: it names a service
+    /// or a communication id that no process of this host has, and is to be refused as such.
     fn received(&self, path: &Path, mad: &[u8; MAD_LEN], unclaimed: bool);
 
     /// Tells the outcome for a service that was [asked for](Gsi::listen): requests for it come
     /// to this process, or it is another's. May be told more than once.
     fn listening(&self, service: u64, granted: bool);
 
-    /// The port is to be given back if it does not need it. It lets go of the port then; false where
-    /// it does need it.
+    /// The port is to be given back if it does not need it. It lets go of the port then; false
+    /// where it does need it.
     fn rest(self: Arc<Self>) -> bool {
         true
     }

@@ -349,7 +349,8 @@ impl ConnectionManager {
         result
     }
 
-    /// Has the protocol called when it next wants to be. An alarm that comes too early does no harm.
+    /// Has the protocol called when it next wants to be. An alarm that comes too early does no
+    /// harm.
     fn set_alarm(&self, state: &mut State) {
         let Some(due) = state.protocol.next_timeout() else { return };
         if state.alarm.as_ref().is_some_and(|(at, _)| *at <= due) {

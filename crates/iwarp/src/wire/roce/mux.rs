@@ -6,13 +6,13 @@
 //! It is a member of the poll groups of all queue pairs that it serves, so a thread that drives one
 //! of them moves the packets of all: the port cannot say whose a packet is before it is read.
 //!
-//! All queue pairs of a device share one datagram port. Over UDP the mux is one for the process; over
-//! memory, where each device is a host of its own, each device has one. The mux has the port's two
-//! tokens. Queue pairs with something to send wait in a queue and fill the burst in turn. A burst
-//! consists of *trains*: packets that go to one queue pair in one send, equal in length except the last,
-//! which the kernel cuts apart (`UDP_SEGMENT`). The burst includes the ICRCs, computed in the pass that
-//! copies the payload. A process opens its share of UDP port 4791 when its first queue pair needs
-//! datagrams.
+//! All queue pairs of a device share one datagram port. Over UDP the mux is one for the process;
+//! over memory, where each device is a host of its own, each device has one. The mux has the port's
+//! two tokens. Queue pairs with something to send wait in a queue and fill the burst in turn. A
+//! burst consists of *trains*: packets that go to one queue pair in one send, equal in length
+//! except the last, which the kernel cuts apart (`UDP_SEGMENT`). The burst includes the ICRCs,
+//! computed in the pass that copies the payload. A process opens its share of UDP port 4791 when
+//! its first queue pair needs datagrams.
 
 mod groups;
 mod numbers;

@@ -51,7 +51,8 @@ enum State {
     /// The peer's answer is here, and the program has to name a queue pair.
     Responded(Box<dyn Port>, Box<Agreed>),
     Connected(Connected),
-    /// The program knows of the end, or never had a connection. Its posted requests may outlive that.
+    /// The program knows of the end, or never had a connection. Its posted requests may outlive
+    /// that.
     Over(Option<Connected>),
 }
 

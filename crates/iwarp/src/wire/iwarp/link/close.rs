@@ -2,11 +2,12 @@
 
 //! The end of a stream, and the time of its closing.
 //!
-//! "The transport has it" is not "it arrived": closing a socket with unread input sends a reset, which
-//! drops bytes that were completed. So a connection that ends sends the accepted data, shuts its write
-//! side down, then reads and discards until the peer's FIN, for at most `IWARP_LINGER_MS`. It does the
-//! same at process exit, for at most 2 s (`engine/live.rs`). There receives are flushed only if the
-//! program itself ends the connection, as its other threads may still wait for them.
+//! "The transport has it" is not "it arrived": closing a socket with unread input sends a reset,
+//! which drops bytes that were completed. So a connection that ends sends the accepted data, shuts
+//! its write side down, then reads and discards until the peer's FIN, for at most
+//! `IWARP_LINGER_MS`. It does the same at process exit, for at most 2 s (`engine/live.rs`). There
+//! receives are flushed only if the program itself ends the connection, as its other threads may
+//! still wait for them.
 
 use std::io;
 use std::sync::Weak;

@@ -57,8 +57,8 @@ pub(super) struct Rx {
     partial: Vec<u8>,
     /// The peer has closed, and the queue pair is told when [`END_HELD`] is set no more.
     end_held: bool,
-    /// The way in which the thread that holds the token receives, and the state in which it has left
-    /// the core, if it has seen that.
+    /// The way in which the thread that holds the token receives, and the state in which it has
+    /// left the core, if it has seen that.
     how: How,
     seen: Option<Seen>,
 }

@@ -74,8 +74,8 @@ impl Link {
         self.send_on().0
     }
 
-    /// As [`Self::send`], and says what the queue pair wanted with the stream when all was sent, where
-    /// this thread has seen that.
+    /// As [`Self::send`], and says what the queue pair wanted with the stream when all was sent,
+    /// where this thread has seen that.
     pub(super) fn send_on(&self) -> (bool, Option<Intent>) {
         self.release();
         let (mut moved, mut intent) = (false, None);

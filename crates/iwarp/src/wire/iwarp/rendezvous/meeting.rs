@@ -46,8 +46,8 @@ const OUTDATED: Duration = Duration::from_millis(20);
 const FIRST_PAUSE: Duration = Duration::from_micros(250);
 /// The longest pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(500);
-/// The time that an attempt of our own is put off while an unproven peer is about to prove that it is the
-/// peer.
+/// The time that an attempt of our own is put off while an unproven peer is about to prove that it
+/// is the peer.
 const DEFERENCE: Duration = Duration::from_millis(200);
 
 /// One queue pair, and how it comes to its connection. All of this happens under one lock, by the

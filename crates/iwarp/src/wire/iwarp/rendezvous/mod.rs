@@ -22,11 +22,11 @@
 //! # Who connects
 //!
 //! The end whose (GID, number) is lower connects at once when it comes to RTS, the other one 2 ms
-//! later; an end that stays in RTR, as one does that only receives, 2 ms later than either. A listener
-//! opens in RTR, not before, as only then the program has said at which address. So of two ends
-//! that come one after the other, the later one finds the earlier one's listener open; the earlier one
-//! tries again after 0.25 ms, and twice as long each time, up to half a second. When both connect
-//! at once, the lower end's connection wins:
+//! later; an end that stays in RTR, as one does that only receives, 2 ms later than either. A
+//! listener opens in RTR, not before, as only then the program has said at which address. So of two
+//! ends that come one after the other, the later one finds the earlier one's listener open; the
+//! earlier one tries again after 0.25 ms, and twice as long each time, up to half a second. When
+//! both connect at once, the lower end's connection wins:
 //!
 //! - The lower end takes its own as soon as the peer has answered. As long as it has one under way
 //!   it answers none.
@@ -75,10 +75,11 @@
 //!
 //! # Giving up
 //!
-//! An end retries after refusals for timeout times retry count, but for 3 s at least, and longer while a
-//! connection is under way. Time in which the machine stood still does not count ([`wait`]). Then the
-//! oldest request reports that the peer does not answer, and one line names the addresses that could not
-//! meet. Listeners of the connection manager are public services and ask for no proof.
+//! An end retries after refusals for timeout times retry count, but for 3 s at least, and longer
+//! while a connection is under way. Time in which the machine stood still does not count
+//! ([`wait`]). Then the oldest request reports that the peer does not answer, and one line names
+//! the addresses that could not meet. Listeners of the connection manager are public services and
+//! ask for no proof.
 
 mod introduction;
 mod listener;

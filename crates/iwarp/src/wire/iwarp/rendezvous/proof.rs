@@ -24,12 +24,12 @@
 //! differ. It does not make strangers guess twice: one that has guessed the first number finds the
 //! second in the claim that it gets, and can always say that it is in RTR.
 //!
-//! (Considered: digests keyed by the PSNs, whichever end proves first. They would need one hash instead
-//! of 0.2 ms, but reveal the secret to the first stranger that connects, or that waits in the place of a
-//! dead peer.) The shares and the responder's proof travel in the private data of MPA's Request and
-//! Reply; the initiator's proof is 64 bytes before its first FPDU, only between ends with this library.
-//! The digest serves as the random generator, because `rand_core::OsRng` panics where the system has no
-//! random numbers.
+//! (Considered: digests keyed by the PSNs, whichever end proves first. They would need one hash
+//! instead of 0.2 ms, but reveal the secret to the first stranger that connects, or that waits in
+//! the place of a dead peer.) The shares and the responder's proof travel in the private data of
+//! MPA's Request and Reply; the initiator's proof is 64 bytes before its first FPDU, only between
+//! ends with this library. The digest serves as the random generator, because `rand_core::OsRng`
+//! panics where the system has no random numbers.
 
 use std::io;
 use std::net::IpAddr;

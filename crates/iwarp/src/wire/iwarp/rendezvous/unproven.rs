@@ -255,8 +255,8 @@ impl UnprovenPeers {
         }
     }
 
-    /// Drops unproven peers that were asked for a proof long ago. If this process has slept itself, a proof
-    /// may have come unread.
+    /// Drops unproven peers that were asked for a proof long ago. If this process has slept itself,
+    /// a proof may have come unread.
     pub(crate) fn expire(&mut self, tasks: &Tasks, now: Time) -> Option<(Line, Negotiated, Claim)> {
         let is_late = |unproven: &&UnprovenPeer| {
             matches!(unproven.stage, Stage::Proving(_)) && now >= unproven.since.plus(PATIENCE)

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use iwarp_types::Time;
 
-/// The longest pause between two looks at whether work waits, and so the most that one of them counts.
+/// The longest pause between two looks at whether work waits, and so the most that one of them
+/// counts.
 pub(super) const LOOK: Duration = Duration::from_millis(500);
 
 /// The time for which work has waited, as this process has seen it. A machine that stood still for

@@ -186,7 +186,8 @@ impl Calling {
                 Ok(Some((reply, _))) => return Ok(Some(reply)),
                 Ok(None) => {}
                 Err(error) => {
-                    // Octets left unread would make the end a reset (RFC 1122 §4.2.2.13), not a FIN.
+                    // Octets left unread would make the end a reset (RFC 1122 §4.2.2.13), not a
+                    // FIN.
                     let _ = receive(&*self.line.port, &mut Vec::new(), FRAME_ROOM);
                     return Err(error.into());
                 }
@@ -272,8 +273,8 @@ impl Answering {
         self.line.accepted = true;
     }
 
-    /// It is for a device with these options. The result has the peer's IRD and ORD, where it states
-    /// them.
+    /// It is for a device with these options. The result has the peer's IRD and ORD, where it
+    /// states them.
     pub(crate) fn is_for(&mut self, options: &Options) -> (Option<u16>, Option<u16>) {
         self.responder.set_spare(spare(options))
     }

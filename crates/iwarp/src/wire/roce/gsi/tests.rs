@@ -94,8 +94,8 @@ fn a_port_is_read_while_nobody_needs_it() {
     assert_eq!(host.mux.interest(), Interest::READ);
 }
 
-/// A request for a service of this process goes to slot 0, and comes back by whichever process reads
-/// that.
+/// A request for a service of this process goes to slot 0, and comes back by whichever process
+/// reads that.
 ///
 /// Covers: ROCE-144
 #[test]

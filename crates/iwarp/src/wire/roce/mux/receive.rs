@@ -94,7 +94,8 @@ impl Mux {
         let mut moved = false;
         let Rx { touched, checks } = rx;
         for _ in 0..CALLS {
-            // A look that finds nothing, as most do while a caller polls, does not ask for the time.
+            // A look that finds nothing, as most do while a caller polls, does not ask for the
+            // time.
             let received = self.port.receive_all(&mut |packets| {
                 self.hand_out(packets, self.clock.now(), checks, touched);
             });

@@ -193,8 +193,8 @@ impl Mux {
         }
     }
 
-    /// Has queue pairs put packets into the outbox, if the port has taken all that were there before.
-    /// True if all that waited have had their turns.
+    /// Has queue pairs put packets into the outbox, if the port has taken all that were there
+    /// before. True if all that waited have had their turns.
     fn fill(&self, tx: &mut Tx) -> bool {
         let Tx { outbox, turns, pace, senders, paced, alarm, built, counted: _ } = tx;
         let Some(burst) = outbox.fill(&*self.port) else { return false };
