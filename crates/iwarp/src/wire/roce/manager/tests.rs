@@ -144,16 +144,22 @@ impl Scene {
     /// The news that `party` has been told. Some of them are told by the worker, which hands on
     /// what comes of a communication that is dropped, and all that comes up meanwhile.
     fn news(&self, party: &Recorder) -> Vec<EventKind> {
+        self.hands_on();
+        party.take()
+    }
+
+    fn hands_on(&self) {
         until("news that stay with the manager", || {
             ConnectionManager::all_is_handed_on(&self.managers)
         });
-        party.take()
     }
 
     /// Lets all deadlines pass.
     fn settle(&self) {
-        // Work that is left to the worker comes before what is due later.
+        // Work that is left to the worker comes before what is due later: a program that hears of a
+        // request when its time is over could not answer it.
         while self.managers.iter().any(|manager| manager.next_timeout().is_some()) {
+            self.hands_on();
             self.clock.advance(Duration::from_millis(500));
         }
     }
