@@ -32,7 +32,7 @@ pub struct NetworkFaults {
     pub lose: u16,
     /// Of RoCE v2, one packet in so many comes twice.
     pub repeat: u16,
-    /// Of RoCE v2, one packet in so many overtakes up to eight before it, if they go in one burst.
+    /// Of RoCE v2, one packet in so many overtakes up to eight before it that go in one send.
     pub reorder: u16,
     /// Of RoCE v2, one packet in so many has one bit changed, and a wrong ICRC with it.
     pub damage: u16,
@@ -82,6 +82,11 @@ impl NetworkFaults {
         (faults != DatagramFaults::default()).then_some(faults)
     }
 
+    /// True if they are more than a seed.
+    fn are_some(&self) -> bool {
+        self.of_streams().is_some() || self.of_datagrams().is_some()
+    }
+
     /// The network with these faults.
     fn around(&self, mut platform: Platform) -> Platform {
         if let Some(faults) = self.of_streams() {
@@ -104,14 +109,18 @@ impl FromStr for NetworkFaults {
     type Err = FaultsError;
 
     fn from_str(text: &str) -> Result<Self, FaultsError> {
-        let mut faults = Self::default();
+        let (mut faults, mut names) = (Self::default(), Vec::new());
         for word in text.split(',') {
             let (name, number) = word.split_once('=').ok_or(FaultsError)?;
-            let number = number.trim();
+            let (name, number) = (name.trim(), number.trim());
+            if names.contains(&name) {
+                return Err(FaultsError);
+            }
+            names.push(name);
             fn parse<T: FromStr>(number: &str) -> Result<T, FaultsError> {
                 number.parse().map_err(|_| FaultsError)
             }
-            match name.trim() {
+            match name {
                 "seed" => faults.seed = parse(number)?,
                 "lose" => faults.lose = parse(number)?,
                 "repeat" => faults.repeat = parse(number)?,
@@ -130,7 +139,7 @@ impl FromStr for NetworkFaults {
 /// The system's network, with these faults if there are some.
 pub(crate) fn platform(faults: Option<NetworkFaults>) -> Platform {
     let platform = Platform::default();
-    match faults {
+    match faults.filter(NetworkFaults::are_some) {
         None => platform,
         Some(faults) => {
             report!(
@@ -167,7 +176,17 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        for text in ["", "lose", "lose=", "lose=x", "lose=-1", "lose=65536", "loss=1", "lose=1,"] {
+        for text in [
+            "",
+            "lose",
+            "lose=",
+            "lose=x",
+            "lose=-1",
+            "lose=65536",
+            "loss=1",
+            "lose=1,",
+            "lose=1, lose=2",
+        ] {
             assert_eq!(text.parse::<NetworkFaults>(), Err(FaultsError), "{text}");
         }
     }
@@ -181,6 +200,7 @@ mod tests {
         let faults = NetworkFaults { delay: 1000, ..Default::default() };
         assert_eq!(faults.of_streams().unwrap().delayed, 1);
         assert!(faults.of_datagrams().is_none());
-        assert!(NetworkFaults { seed: 3, ..Default::default() }.of_datagrams().is_none());
+        assert!(faults.are_some());
+        assert!(!NetworkFaults { seed: 3, ..Default::default() }.are_some());
     }
 }

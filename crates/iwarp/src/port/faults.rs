@@ -170,7 +170,8 @@ pub(super) struct Draws(pub(super) u64);
 impl Draws {
     /// Numbers for one of several that draw by themselves from one seed.
     pub(super) fn of(seed: u64, number: u64) -> Self {
-        Self(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+        // Drawn itself: numbers that follow each other would give parts of one sequence.
+        Self(seed ^ Self(number).below(u64::MAX))
     }
 
     /// One below `end`, which is not 0.

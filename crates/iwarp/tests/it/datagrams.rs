@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use iwarp::Outbox;
 use iwarp::port::{
-    DatagramFaults, DatagramPort, DatagramSettings, Direction, MemoryDatagrams, PacketRecording,
-    Place, Sent, datagrams,
+    BothFamilies, DatagramFaults, DatagramNetwork, DatagramPort, DatagramSettings, Direction,
+    MemoryDatagrams, PacketRecording, Place, Sent, datagrams,
 };
 use iwarp_roce::wire::{
     Bth, Burst, Deth, Header, ICRC_LEN, Message, Numbering, Packet, Path, Position, Psn, SendTail,
@@ -518,6 +518,66 @@ fn a_port_with_faults_that_is_full_loses_nothing() {
     assert!(full > 10, "{full}");
     let got = receive(&*to, 100);
     assert!(got.iter().map(|(_, packet)| parsed(packet).0).eq(0..100));
+}
+
+/// A port with faults says of which train the packets are too long, as others do.
+#[test]
+fn a_port_with_faults_says_what_is_too_long() {
+    let network = MemoryDatagrams::new(1);
+    network.set_mtu(100);
+    let host =
+        DatagramFaults { repeated: u16::MAX, ..Default::default() }.around(1, network.host(V4));
+    let open = || host.open(SocketAddr::new(V4, 0), &Default::default()).unwrap();
+    let (from, to) = (open(), open());
+    let short = way(&*from, to.local_addr());
+    let long = Path { source_port: 1, ..short };
+    let mut burst = Burst::new(Numbering::Zero, 1 << 20);
+    for (path, len) in [(&short, 10), (&long, 200), (&short, 20)] {
+        push(&mut burst, path, 0, &vec![7; len]);
+    }
+    let mut place = Place::default();
+    assert_eq!(from.send(&burst, &mut place).unwrap(), Sent::TooLong(long));
+    assert_eq!(place, Place { trains: 2, packets: 0 });
+    assert_eq!(from.send(&burst, &mut place).unwrap(), Sent::All);
+    let got = receive(&*to, 2);
+    assert!(got.iter().all(|(path, _)| path.source_port == short.source_port));
+}
+
+/// A network whose ports have both families, in memory.
+#[derive(Debug)]
+struct Both(MemoryDatagrams);
+
+impl DatagramNetwork for Both {
+    fn open(
+        &self,
+        addr: SocketAddr,
+        settings: &DatagramSettings,
+    ) -> io::Result<Box<dyn DatagramPort>> {
+        let open = |ip| self.0.host(ip).open(SocketAddr::new(ip, addr.port()), settings);
+        Ok(Box::new(BothFamilies::new(open(V4)?, open(V6)?)))
+    }
+
+    fn open_group(&self, _: SocketAddr, _: IpAddr) -> io::Result<Box<dyn DatagramPort>> {
+        Err(ErrorKind::Unsupported.into())
+    }
+}
+
+/// Packets that come by both families at once are handed out by a port with faults, too.
+#[test]
+fn a_port_of_both_families_has_faults_as_a_whole() {
+    let network = MemoryDatagrams::new(1);
+    let faulty = DatagramFaults::default().around(1, Arc::new(Both(network.clone())));
+    let to = SocketAddr::new(V4, 7);
+    let both = faulty.open(to, &Default::default()).unwrap();
+    for ip in [V4, V6] {
+        let from = network.host(ip).open(SocketAddr::new(ip, 0), &Default::default()).unwrap();
+        let mut burst = Burst::new(from.numbering(), 1 << 20);
+        push(&mut burst, &way(&*from, SocketAddr::new(ip, to.port())), 5, b"text");
+        send(&*from, &burst);
+    }
+    let mut packets = 0;
+    assert_eq!(both.receive(&mut |_, _| packets += 1).unwrap(), 2);
+    assert_eq!(packets, 2);
 }
 
 /// A recording has what was sent at one end and came at the other, octet by octet and by its way.

@@ -4,7 +4,6 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -135,7 +134,11 @@ impl Waiting {
         let mut place = Place::default();
         let sent = port.send(self, &mut place);
         let Self(packets) = self;
-        packets.drain(..place.trains);
+        match sent {
+            Ok(Sent::All | Sent::Full) => drop(packets.drain(..place.trains)),
+            // Packets of one train are equally long.
+            Ok(Sent::TooLong(_)) | Err(_) => packets.clear(),
+        }
         sent
     }
 }
@@ -153,30 +156,45 @@ fn lock(way: &Mutex<Way>) -> MutexGuard<'_, Way> {
     way.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The fate of a burst, with the place behind a train that is too long.
+fn behind(sent: Sent, place: &mut Place) -> Sent {
+    if matches!(sent, Sent::TooLong(_)) && place.packets > 0 {
+        *place = Place { trains: place.trains + 1, packets: 0 };
+    }
+    sent
+}
+
 impl DatagramPort for Faulty {
+    /// Packets of one train overtake each other, and wait here until they are taken.
     fn send_until(&self, burst: &dyn Trains, place: &mut Place, end: usize) -> io::Result<Sent> {
         let way = &mut *lock(&self.sending);
-        // Packets of an earlier call that found the port full.
-        let sent = way.waiting.flush(&*self.port)?;
-        if sent != Sent::All {
-            return Ok(sent);
+        // Packets of the last train of an earlier call that found the port full.
+        match way.waiting.flush(&*self.port)? {
+            Sent::All => {}
+            // Packets of a burst that was given up since.
+            Sent::TooLong(_) if *place == Place::default() => {}
+            sent => return Ok(behind(sent, place)),
         }
-        let mut full = false;
-        'trains: while let Some(train) = burst.train(place.trains).filter(|_| place.trains < end) {
+        while let Some(train) = burst.train(place.trains).filter(|_| place.trains < end) {
+            let mut is_full = false;
             for packet in train.octets.chunks(train.segment.max(1)).skip(place.packets) {
-                full = self.faults.finds_it_full(&mut way.draws);
-                if full {
-                    break 'trains;
+                is_full = self.faults.finds_it_full(&mut way.draws);
+                if is_full {
+                    break;
                 }
                 way.carry(self.faults, train.path, packet);
                 place.packets += 1;
             }
-            *place = Place { trains: place.trains + 1, packets: 0 };
+            if !is_full {
+                *place = Place { trains: place.trains + 1, packets: 0 };
+            }
+            match way.waiting.flush(&*self.port)? {
+                Sent::All if is_full => return Ok(Sent::Full),
+                Sent::All => {}
+                sent => return Ok(behind(sent, place)),
+            }
         }
-        Ok(match way.waiting.flush(&*self.port)? {
-            Sent::All if full => Sent::Full,
-            sent => sent,
-        })
+        Ok(Sent::All)
     }
 
     fn receive_all(&self, take: &mut dyn FnMut(&mut Packets<'_>)) -> io::Result<Intake> {
@@ -184,7 +202,8 @@ impl DatagramPort for Faulty {
         let intake = self.port.receive_all(&mut |packets| {
             let way = &mut *lock(&self.receiving);
             packets.for_each(|(path, packet)| way.carry(self.faults, &path, packet));
-            came = mem::take(&mut way.waiting.0);
+            // A port of both families hands out those of each.
+            came.append(&mut way.waiting.0);
         })?;
         let packets = came.len();
         take(&mut came.iter().map(|(path, packet)| (*path, &packet[..])));
