@@ -74,7 +74,11 @@ fn device(text: &str) -> Option<NamedDevice> {
         && name.as_bytes()[0].is_ascii_alphanumeric();
     let there = interface.as_deref().is_none_or(addr::is_interface);
     let named = (good && there).then(|| NamedDevice::new(name).interface(interface))?;
-    parts.try_fold(named, with_word)
+    // A device like an RNIC speaks iWARP always.
+    let makes_sense = |device: &NamedDevice| {
+        (device.personality, device.wire) != (Some(Personality::Iwarp), Some(Wire::Roce))
+    };
+    parts.try_fold(named, with_word).filter(makes_sense)
 }
 
 /// The device with one more word; `None` for one that makes no sense, or says something again.
@@ -141,6 +145,7 @@ mod tests {
             "a:ROCE",
             "a:roce:iwarp",
             "a:roce:roce",
+            "a:iwarp:wire=roce",
             "a:personality=roce",
             "a:wire",
             "a:wire=",

@@ -14,9 +14,13 @@ use super::devices::NamedDevice;
 use super::gid::{Gid, GidTable};
 use super::options::{Options, Personality, Wire};
 use super::sync::Mutex;
+use crate::report;
 
 /// `ENODEV`: no device has an address.
 const ENODEV: i32 = 19;
+
+/// The interface that has the loopback addresses.
+const LOOPBACK: &str = "lo";
 
 /// A device, as its objects know it. A forked child may read what does not change.
 #[derive(Debug)]
@@ -28,18 +32,24 @@ pub(crate) struct Profile {
     pub(crate) options: Options,
     /// The interface whose addresses it has; `None`: all.
     pub(crate) interface: Option<String>,
+    /// It has the loopback addresses, though its interface has not.
+    has_loopback: bool,
     gids: GidTable,
-    /// The address of datagrams that was looked up last, and until when it is known.
-    lately: Mutex<Option<(IpAddr, Time)>>,
+    /// Addresses of datagrams that were looked up last, with the answers, and until when these hold.
+    lately: Mutex<Vec<(IpAddr, bool, Time)>>,
 }
 
 /// The time for which an address counts as a device's, for its datagrams, without asking the
 /// system.
 const LATELY: Duration = Duration::from_millis(100);
 
+/// Addresses that are remembered so: those of both families, and some to which strangers send.
+const REMEMBERED: usize = 8;
+
 impl Profile {
-    fn new(place: usize, named: &NamedDevice, options: &Options) -> Self {
+    fn new(place: usize, named: &NamedDevice, options: &Options, has_loopback: bool) -> Self {
         Self {
+            has_loopback,
             place,
             name: named.name.clone(),
             options: options.for_device(named),
@@ -66,19 +76,34 @@ impl Profile {
     /// True if an address of this host is one of its own.
     pub(crate) fn has(&self, addr: IpAddr) -> bool {
         let addr = addr.to_canonical();
-        let listed = |gids: Arc<[Gid]>| gids.iter().any(|gid| gid.addr == addr);
-        !self.is_bound() || self.gids().is_ok_and(listed)
+        if !self.is_bound() || self.has_loopback && addr.is_loopback() {
+            return true;
+        }
+        match self.gids() {
+            Ok(gids) => gids.iter().any(|gid| gid.addr == addr),
+            Err(error) => {
+                let name = &self.name;
+                report!(WARN, "cannot read the addresses of the device {name}: {error}");
+                false
+            }
+        }
     }
 
     /// As [`Self::has`], for each datagram of a bound device: the system is asked now and then.
     #[cold]
     pub(crate) fn has_lately(&self, addr: IpAddr, now: Time) -> bool {
-        let is_known = |(known, until): &(IpAddr, Time)| *known == addr && now < *until;
-        let mut lately = self.lately.lock();
-        if !lately.as_ref().is_some_and(is_known) {
-            *lately = self.has(addr).then(|| (addr, now.plus(LATELY)));
+        let is_known = |(known, _, until): &&(IpAddr, bool, Time)| *known == addr && now < *until;
+        if let Some((_, has, _)) = self.lately.lock().iter().find(is_known) {
+            return *has;
         }
-        lately.is_some()
+        let has = self.has(addr);
+        let mut lately = self.lately.lock();
+        lately.retain(|(known, _, until)| *known != addr && now < *until);
+        if lately.len() == REMEMBERED {
+            lately.remove(0);
+        }
+        lately.push((addr, has, now.plus(LATELY)));
+        has
     }
 
     /// The address from which it reaches `peer`: `usual`, from which the host does, if that is its
@@ -86,12 +111,13 @@ impl Profile {
     ///
     /// # Errors
     ///
-    /// `ENODEV` where it has none; those of [`Self::gids`].
+    /// `ENODEV` where it has none; that of `usual`, where there is no route; those of
+    /// [`Self::gids`].
     pub(crate) fn source_for(&self, peer: IpAddr, usual: io::Result<IpAddr>) -> io::Result<IpAddr> {
         match usual {
             Ok(usual) if self.has(usual) => return Ok(usual),
-            Err(error) if !self.is_bound() => return Err(error),
-            _ => {}
+            Ok(_) => {}
+            Err(error) => return Err(error),
         }
         let is_near = iwarp_os::addr::is_link_local;
         let fits = |gid: &&Gid| {
@@ -119,7 +145,13 @@ pub(crate) struct Profiles {
 impl Profiles {
     pub(crate) fn new(options: &Options) -> Self {
         let named = options.visible_devices();
-        let of = |(place, named)| Arc::new(Profile::new(place, named, options));
+        // As with Linux's connection manager, loopback is the first device's where no other has it.
+        let has_loopback =
+            |device: &NamedDevice| device.interface.as_deref().is_none_or(|name| name == LOOPBACK);
+        let lacks_loopback = !named.iter().any(has_loopback);
+        let of = |(place, named)| {
+            Arc::new(Profile::new(place, named, options, place == 0 && lacks_loopback))
+        };
         let all: Vec<_> = named.iter().enumerate().map(of).collect();
         let any = match &*all {
             [only] if !only.is_bound() => Arc::clone(only),
@@ -146,11 +178,9 @@ impl Profiles {
         &self.any
     }
 
-    /// The first that has an address of this host. Loopback is the first device's where no other
-    /// has it, as with Linux's connection manager.
+    /// The first that has an address of this host.
     pub(crate) fn at(&self, addr: IpAddr) -> Option<&Arc<Profile>> {
-        let has = self.all.iter().find(|profile| profile.has(addr));
-        has.or_else(|| self.all.first().filter(|_| addr.to_canonical().is_loopback()))
+        self.all.iter().find(|profile| profile.has(addr))
     }
 }
 
@@ -170,6 +200,7 @@ fn any_of(several: &[Arc<Profile>], options: &Options) -> Profile {
         name,
         options,
         interface: None,
+        has_loopback: false,
         gids: GidTable::default(),
         lately: Mutex::default(),
     }
@@ -225,6 +256,43 @@ mod tests {
         assert_eq!(place("a=lo,b", ELSEWHERE), Some(1));
         assert_eq!(place("a=lo", ELSEWHERE), None);
         assert_eq!(place("a=lo,b=lo", "::ffff:127.0.0.1".parse().unwrap()), Some(0));
+    }
+
+    /// Addresses of an interface that is not there are none.
+    fn elsewhere(others: &[NamedDevice]) -> Profiles {
+        let bound = NamedDevice::new("a").interface("no such one".to_owned());
+        let named = [&[bound][..], others].concat();
+        Profiles::new(&Options::for_any_program().devices(named))
+    }
+
+    #[test]
+    fn loopback_is_the_first_devices_where_no_other_has_it() {
+        let place = |devices: &Profiles| devices.at(LOCALHOST).map(|profile| profile.place);
+        let one = elsewhere(&[]);
+        let first = one.get(0).unwrap();
+        assert!(first.has(LOCALHOST) && first.has_lately(LOCALHOST, Time::default()));
+        assert!(!first.has(ELSEWHERE));
+        assert_eq!(place(&one), Some(0));
+        assert_eq!(place(&elsewhere(&[NamedDevice::new("b")])), Some(1));
+        let on_lo = NamedDevice::new("b").interface("lo".to_owned());
+        assert_eq!(place(&elsewhere(&[on_lo])), Some(1));
+    }
+
+    #[test]
+    fn answers_of_several_addresses_hold_for_a_while() {
+        let devices = of("a=lo");
+        let lo = devices.get(0).unwrap();
+        let now = Time(Duration::from_secs(1));
+        for addr in [LOCALHOST, ELSEWHERE, "::1".parse().unwrap()] {
+            assert_eq!(lo.has_lately(addr, now), lo.has(addr));
+        }
+        assert_eq!(lo.lately.lock().len(), 3);
+        for last in 0..20 {
+            assert!(!lo.has_lately([203, 0, 113, last].into(), now));
+        }
+        assert_eq!(lo.lately.lock().len(), REMEMBERED);
+        assert!(lo.has_lately(LOCALHOST, now.plus(LATELY)));
+        assert_eq!(lo.lately.lock().len(), 1);
     }
 
     #[test]

@@ -43,7 +43,8 @@ impl IdCore {
         let (max_pending, local) = (state.max_pending, state.local);
         let core = IdCore::on(events, kind, State::default());
         if let Some(local) = local {
-            core.enter_device(local.ip())?;
+            // An address that no device has now may come back: requests name their devices anyway.
+            let _ = core.enter_device(local.ip());
         }
         let mut own = core.state.lock();
         *own = state;

@@ -7,6 +7,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use super::{Choices, Id, IdCore, State};
 use crate::engine::sync::Guard;
@@ -60,6 +61,8 @@ impl IdCore {
     /// has not.
     pub(super) fn enter_device(&self, local: IpAddr) -> io::Result<()> {
         if local.is_unspecified() {
+            // Nor on the one of an address that it could not have.
+            *self.wires.lock() = Arc::clone(&self.home);
             return Ok(());
         }
         let wires = self.home.at(local).map_err(|error| match self.is_own(local) {
