@@ -17,7 +17,7 @@
 //! # use std::os::fd::AsFd;
 //! use iwarp::WorkCompletion;
 //! use iwarp::drive::{Drive, Turn};
-//! use rustix::event::{PollFd, PollFlags, poll};
+//! use rustix::event::{PollFd, PollFlags, Timespec, poll};
 //!
 //! /// Goes on until `completed` says that it is enough.
 //! fn run(
@@ -27,15 +27,15 @@
 //! ) -> io::Result<()> {
 //!     let mut enough = false;
 //!     while !enough {
-//!         if drive.turn(|completion| enough |= completed(completion))? == Turn::Again {
-//!             continue;
-//!         }
-//!         // Or work of other kinds: nothing is lost while the loop does not sleep.
+//!         let turn = drive.turn(|completion| enough |= completed(completion))?;
 //!         let mut fds = [
 //!             PollFd::from_borrowed_fd(drive.descriptor()?, PollFlags::IN),
 //!             PollFd::from_borrowed_fd(other.as_fd(), PollFlags::IN),
 //!         ];
-//!         poll(&mut fds, None)?;
+//!         // The others are looked at in any case, and waited for where there is nothing to do.
+//!         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+//!         poll(&mut fds, (turn == Turn::Again).then_some(&now))?;
+//!         // Here is the place for their work, and for a queue by which threads wake the loop.
 //!     }
 //!     Ok(())
 //! }
@@ -59,7 +59,7 @@
 //! use tokio::io::unix::AsyncFd;
 //!
 //! async fn run(drive: &Drive, mut completed: impl FnMut(WorkCompletion)) -> io::Result<()> {
-//!     let descriptor = AsyncFd::new(drive.descriptor()?.try_clone_to_owned()?)?;
+//!     let descriptor = AsyncFd::new(drive.duplicate()?)?;
 //!     loop {
 //!         match drive.turn(&mut completed)? {
 //!             // Other tasks have theirs.
@@ -77,7 +77,7 @@
 mod task;
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use iwarp_os::ProcessOwned;
@@ -92,7 +92,7 @@ pub use crate::engine::ended::Observer;
 #[doc(hidden)]
 pub use crate::engine::mover::{Enter, ReactorPlace, ReactorStream};
 use crate::engine::worker::Worker;
-use crate::verbs::{CompletionChannel, CompletionQueue, ProtectionDomain};
+use crate::verbs::{CompletionChannel, CompletionQueue, ProtectionDomain, check_depth};
 
 /// A completion queue whose connections an event loop moves: see the [module](self).
 ///
@@ -113,6 +113,26 @@ struct Driven {
     worker: Arc<Worker>,
 }
 
+/// A duplicate of the [descriptor](Drive::descriptor) of a [`Drive`].
+#[derive(Debug)]
+pub struct Duplicate {
+    fd: OwnedFd,
+    /// Without it the system forgets the descriptors that the duplicate watches.
+    _channel: CompletionChannel,
+}
+
+impl AsFd for Duplicate {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl AsRawFd for Duplicate {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
 /// The next act of an event loop.
 #[must_use = "a loop that sleeps after `Again` may sleep for ever"]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -129,8 +149,10 @@ impl Drive {
     ///
     /// # Errors
     ///
+    /// `InvalidInput` for a depth of 0 or beyond [`max_cqe`](crate::DeviceAttributes::max_cqe);
     /// `OutOfMemory`; when descriptors cannot be made; `ENODEV` in a forked child.
     pub fn new(pd: &ProtectionDomain, depth: usize) -> io::Result<Self> {
+        check_depth(depth)?;
         let pd = pd.core.check()?;
         let channel = ChannelCore::new()?;
         channel.set_driven();
@@ -148,12 +170,15 @@ impl Drive {
     }
 
     /// The completion queue, for queue pairs ([`QueuePairAttributes`](crate::QueuePairAttributes)).
+    /// Turns arm it; a program that does so itself gains nothing.
     pub const fn cq(&self) -> &CompletionQueue {
         &self.cq
     }
 
     /// The channel of the completion queue. A thread may [wait](CompletionChannel::wait) there in
-    /// place of a loop that sleeps, and moves the connections meanwhile.
+    /// place of a loop that sleeps, and moves the connections meanwhile. Once the `Drive` is dropped,
+    /// to wait there is an error. A loop sleeps on the [descriptor](Self::descriptor) and not on the
+    /// channel's, which tells of nothing that comes in.
     pub const fn channel(&self) -> &CompletionChannel {
         &self.channel
     }
@@ -171,8 +196,21 @@ impl Drive {
         Ok(self.driven.check()?.channel.readiness())
     }
 
-    /// Moves what can be moved on the connections, and hands over the completions, oldest first.
-    /// Nothing is locked meanwhile: `completed` may post.
+    /// A duplicate of the descriptor, for a runtime that wants one of its own. It stays readable
+    /// once the `Drive` is dropped, so that a loop which sleeps on it sees that.
+    ///
+    /// # Errors
+    ///
+    /// When descriptors cannot be made; `ENODEV` in a forked child.
+    pub fn duplicate(&self) -> io::Result<Duplicate> {
+        Ok(Duplicate {
+            fd: self.descriptor()?.try_clone_to_owned()?,
+            _channel: self.channel.clone(),
+        })
+    }
+
+    /// Moves what can be moved on the connections, and hands over completions, oldest first, 256 at
+    /// most. Nothing is locked meanwhile: `completed` may post.
     ///
     /// Never blocks.
     ///
@@ -195,10 +233,12 @@ impl Drive {
         self.driven.alive()?.cq.take_one()
     }
 
-    /// Makes a turn due: from any thread, for a loop that sleeps.
+    /// Makes a turn due: from any thread, for a loop that sleeps. The turn takes the word, however
+    /// often it was given. So a loop looks between its turn and its sleep at what the other threads
+    /// have left for it.
     pub fn wake(&self) {
         if let Some(driven) = self.driven.alive() {
-            driven.channel.push(driven.cq.number());
+            driven.channel.push_once(driven.cq.number());
         }
     }
 }

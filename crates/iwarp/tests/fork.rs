@@ -469,6 +469,7 @@ fn an_event_loop_in_a_child_is_refused() {
     let child = Forked::new(|| {
         refused(Drive::new(&pd, 8));
         refused(drive.descriptor());
+        refused(drive.duplicate());
         refused(drive.turn(|_| unreachable!()));
         assert_eq!((drive.take(), drive.cq().depth()), (None, 0));
         refused(drive.channel().wait(Some(DEADLINE)));

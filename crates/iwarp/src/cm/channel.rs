@@ -129,6 +129,7 @@ impl EventChannel {
     /// # Errors
     ///
     /// `ENODEV` in a forked child.
+    #[doc(hidden)]
     pub fn check(&self) -> io::Result<()> {
         self.core.check().map(drop)
     }

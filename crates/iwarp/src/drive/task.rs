@@ -3,6 +3,7 @@
 //! The part of the interface that sessions use beyond the public one: turns of a task whose runtime
 //! tells it of the stream itself, collecting beside it, and the worker.
 
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,14 +51,14 @@ impl Background {
     }
 }
 
+/// Completions that one turn hands over at most: a loop that posts for each, and whose posts
+/// complete at once, has other work as well.
+const MOST: usize = 256;
+
 impl Driven {
-    fn collect(&self, mut completed: impl FnMut(WorkCompletion)) -> usize {
-        let mut done = 0;
-        while let Some(completion) = self.cq.take_one() {
-            completed(completion);
-            done += 1;
-        }
-        done
+    fn collect(&self, completed: impl FnMut(WorkCompletion)) -> usize {
+        let taken = iter::from_fn(|| self.cq.take_one()).take(MOST);
+        taken.map(completed).count()
     }
 
     pub(super) fn turn(

@@ -56,6 +56,8 @@ struct Waitlist {
     untold: usize,
     /// The number of times that a caller woke.
     wakes: usize,
+    /// The one that moved its connections is gone.
+    ended: bool,
 }
 
 impl Waitlist {
@@ -183,6 +185,13 @@ impl ChannelCore {
         }
     }
 
+    /// As [`Self::push`], unless one of that queue waits already.
+    pub(crate) fn push_once(&self, cq: u64) {
+        if !self.events.lock().events.contains(&cq) {
+            self.push(cq);
+        }
+    }
+
     fn pop(&self) -> Option<u64> {
         self.events.lock().pop(&self.fd)
     }
@@ -221,9 +230,23 @@ impl ChannelCore {
         &self.fd
     }
 
-    /// Ends the channel: no event will come any more, and the descriptor is readable from now on.
+    /// Ends a channel whose connections a task or an event loop moved: the descriptor is readable
+    /// from now on, and to wait is an error.
     pub(crate) fn end(&self) {
+        self.has_driver.store(false, Ordering::Relaxed);
+        self.events.lock().ended = true;
         let _ = self.fd.signal();
+    }
+
+    /// # Errors
+    ///
+    /// `BrokenPipe` once it has [ended](Self::end): nothing would end the wait of a caller.
+    fn check(&self) -> io::Result<()> {
+        if self.events.lock().ended {
+            let why = "what drove this channel's connections is gone";
+            return Err(io::Error::new(io::ErrorKind::BrokenPipe, why));
+        }
+        Ok(())
     }
 
     /// Readable while events wait or a connection is ready.
@@ -258,6 +281,7 @@ impl ChannelCore {
             if left == Some(Duration::ZERO) {
                 return Ok(None);
             }
+            self.check()?;
             self.will_block();
             seat.find(&self.epoll, left)?;
             let awake = self.wake();

@@ -436,9 +436,7 @@ impl Device {
         depth: usize,
         channel: Option<&CompletionChannel>,
     ) -> io::Result<CompletionQueue> {
-        if depth == 0 || depth > ATTRIBUTES.max_cqe as usize {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
+        check_depth(depth)?;
         let core = self.core.check()?;
         let channel = channel.map(|channel| channel.core.check().cloned()).transpose()?;
         let cq = CqCore::new(&core.engine, depth, channel, Arc::clone(&core.events))?;
@@ -492,6 +490,19 @@ impl Device {
     /// `ENODEV` in a forked child.
     pub(crate) fn engine(&self) -> io::Result<&Arc<Engine>> {
         Ok(&self.core.check()?.engine)
+    }
+}
+
+/// Checks the number of completions that a queue is to hold.
+///
+/// # Errors
+///
+/// `InvalidInput` for 0 or more than [`DeviceAttributes::max_cqe`].
+pub(crate) fn check_depth(depth: usize) -> io::Result<()> {
+    match depth {
+        0 => Err(io::ErrorKind::InvalidInput.into()),
+        depth if depth > ATTRIBUTES.max_cqe as usize => Err(io::ErrorKind::InvalidInput.into()),
+        _ => Ok(()),
     }
 }
 

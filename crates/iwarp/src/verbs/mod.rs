@@ -23,6 +23,7 @@ pub use crate::engine::event::AsyncEvent;
 pub use crate::engine::gid::Gid;
 pub use channel::CompletionChannel;
 pub use cq::CompletionQueue;
+pub(crate) use device::check_depth;
 pub use device::{Device, DeviceAttributes, OpenError};
 pub use mr::{MemoryRegion, MemoryWindow};
 pub use pd::ProtectionDomain;

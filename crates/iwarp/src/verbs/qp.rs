@@ -568,16 +568,20 @@ impl QueuePair {
         }
     }
 
-    /// Ends its connection in good order: what was accepted still goes out, the rest completes as
-    /// flushed. Returns at once; without a connection, and in a forked child, it does nothing.
+    /// Ends its stream in good order: of iWARP, what was accepted still goes out. The rest
+    /// completes as flushed, posted receives without a connection as well. Returns at once. In a
+    /// forked child it does nothing. Programs use [`Id::disconnect`](crate::cm::Id::disconnect),
+    /// which tells a peer over RoCE v2, too.
+    #[doc(hidden)]
     pub fn disconnect(&self) {
         if let Some(inner) = self.inner.alive() {
             inner.endpoint.disconnect();
         }
     }
 
-    /// Ends its connection with a reset: nothing that was accepted needs to go out. Otherwise as
+    /// Ends its stream with a reset: nothing that was accepted needs to go out. Otherwise as
     /// [`Self::disconnect`].
+    #[doc(hidden)]
     pub fn abort(&self) {
         if let Some(inner) = self.inner.alive() {
             inner.endpoint.abort();

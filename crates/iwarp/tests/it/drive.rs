@@ -4,15 +4,18 @@
 //! streams without descriptors. The workers of most tests here take no turn unless they are given
 //! one, so that all that moves is moved by the loop.
 
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::thread;
 
 use iwarp::cm::{ConnectParams, EventChannel, EventKind, Id};
 use iwarp::drive::{Drive, Turn};
 use iwarp::port::{MemoryNetwork, Network, Platform};
 use iwarp::{
-    Access, MemoryRegion, Options, ProtectionDomain, QueuePair, QueuePairAttributes, RecvRequest,
-    SendOp, SendRequest, WcOp, WorkCompletion,
+    Access, Device, MemoryRegion, Options, ProtectionDomain, QpState, QueuePair,
+    QueuePairAttributes, RecvRequest, SendOp, SendRequest, WcOp, WorkCompletion,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -337,4 +340,66 @@ fn tasks_of_an_async_runtime_are_loops() {
         let both = async { tokio::join!(ours, theirs) };
         tokio::time::timeout(DEADLINE, both).await.expect("a loop is not told");
     });
+}
+
+/// A program that posts for each completion leaves the loop its turns.
+#[test]
+fn a_turn_ends_though_its_completions_bring_others() {
+    for (network, addr) in networks() {
+        let scene = Scene::new();
+        let [client, _server] = connect(&scene, &network, addr);
+        let region = client.region_of(b"x");
+        // Refused as flushed at once, so that each post brings a completion.
+        client.qp.modify(QpState::Err).unwrap();
+        let mut completed = 0_u64;
+        client.send(0, &region);
+        while completed < 5000 {
+            let before = completed;
+            let _ = client.drive.turn(|_| {
+                completed += 1;
+                client.send(completed, &region);
+            });
+            assert!(completed - before <= 256, "a turn handed over {}", completed - before);
+        }
+    }
+}
+
+#[test]
+fn a_queue_without_places_is_refused() {
+    let pd = Device::with_options(Options::default()).unwrap().alloc_pd();
+    for depth in [0, usize::MAX] {
+        let refused = Drive::new(&pd, depth).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+    }
+}
+
+/// A thread that waits on the channel, and a loop that sleeps on a duplicate, hear of the end,
+/// though they are the last that know of it.
+#[test]
+fn waits_end_with_what_drives() {
+    let pd = Device::with_options(Options::default()).unwrap().alloc_pd();
+    let drive = Drive::new(&pd, 16).unwrap();
+    let (channel, duplicate) = (drive.channel().clone(), drive.duplicate().unwrap());
+    let waiter = thread::spawn(move || channel.wait(None).unwrap_err().kind());
+    drop(drive);
+    assert_eq!(waiter.join().unwrap(), ErrorKind::BrokenPipe);
+    let mut fds = [PollFd::from_borrowed_fd(duplicate.as_fd(), PollFlags::IN)];
+    assert_eq!(poll(&mut fds, Some(&Timespec::try_from(DEADLINE).unwrap())).unwrap(), 1);
+}
+
+/// However often a loop is woken, one turn takes it.
+#[test]
+fn a_loop_that_was_woken_often_has_one_turn_more() {
+    let pd = Device::with_options(Options::default()).unwrap().alloc_pd();
+    let drive = Drive::new(&pd, 16).unwrap();
+    while drive.turn(|_| unreachable!()).unwrap() == Turn::Again {}
+    let is_due = || {
+        let mut fds = [PollFd::from_borrowed_fd(drive.descriptor().unwrap(), PollFlags::IN)];
+        poll(&mut fds, Some(&at_once())).unwrap() == 1
+    };
+    assert!(!is_due());
+    (0..1000).for_each(|_| drive.wake());
+    assert!(is_due());
+    while drive.turn(|_| unreachable!()).unwrap() == Turn::Again {}
+    assert!(!is_due());
 }

@@ -206,6 +206,7 @@ impl Id {
     /// # Errors
     ///
     /// As there.
+    #[doc(hidden)]
     pub fn try_accept(&self, qp: &QueuePair, params: &ConnectParams) -> Result<(), ConnectError> {
         let (core, qp) = (self.core.check()?, NamedQp::of(qp.endpoint()?));
         let exchange = core.exchange().ok_or_else(invalid)?;

@@ -6,7 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::{Id, IdCore};
+use super::{Id, IdCore, Phase};
 use crate::cm::{Addresses, EventKind};
 
 impl Id {
@@ -15,9 +15,15 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// When the thread that asks the resolver cannot be made; `ENODEV` in a forked child.
+    /// `InvalidInput` where the id is not idle; when the thread that asks the resolver cannot be
+    /// made; `ENODEV` in a forked child.
+    #[doc(hidden)]
     pub fn resolve(&self, peer: Addresses) -> io::Result<()> {
-        let id = self.core.check()?.downgrade();
+        let core = self.core.check()?;
+        if !matches!(core.state.lock().phase, Phase::Idle) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let id = core.downgrade();
         peer.look_up(move |found| {
             let Some(core) = id.upgrade() else { return };
             match found {
@@ -31,7 +37,8 @@ impl Id {
     }
 
     /// Goes on with the peer's next address, once a connection to the one before was not made.
-    /// False where there is none.
+    /// False where there is none, and where the id is not idle.
+    #[doc(hidden)]
     pub fn resolve_next(&self) -> bool {
         self.core.alive().is_some_and(IdCore::resolve_next)
     }
@@ -46,6 +53,9 @@ impl IdCore {
     /// The next of the peer's addresses.
     pub(crate) fn next_candidate(&self) -> Option<SocketAddr> {
         let mut state = self.state.lock();
+        if !matches!(state.phase, Phase::Idle) {
+            return None;
+        }
         let next = state.candidates.pop_front()?;
         if state.source.is_none() {
             // It was right for the one before.

@@ -247,11 +247,10 @@ impl Drop for WriteHalf {
 /// (RFC 5044 §7.1.2). Delays after that are the engine's matter.
 fn see_off(shared: Arc<Shared>, sent: Pending<()>, wait: Duration, left: Duration) {
     let Some(core) = shared.session.handle.alive().cloned() else { return };
-    if !sent.is_done()
-        && let Some(left) = left.checked_sub(wait)
-    {
+    let wait = wait.min(left);
+    if !sent.is_done() && !wait.is_zero() {
         let again = (wait * 2).min(LAST_LOOK);
-        let look = move || see_off(shared, sent, again, left);
+        let look = move || see_off(shared, sent, again, left - wait);
         core.background.after(wait, Box::new(look));
     }
 }
