@@ -176,9 +176,9 @@ impl Drive {
     }
 
     /// The channel of the completion queue. A thread may [wait](CompletionChannel::wait) there in
-    /// place of a loop that sleeps, and moves the connections meanwhile. Once the `Drive` is dropped,
-    /// to wait there is an error. A loop sleeps on the [descriptor](Self::descriptor) and not on the
-    /// channel's, which tells of nothing that comes in.
+    /// place of a loop that sleeps, and moves the connections meanwhile. Once the `Drive` is
+    /// dropped, to wait there is an error. A loop sleeps on the [descriptor](Self::descriptor) and
+    /// not on the channel's, which tells of nothing that comes in.
     pub const fn channel(&self) -> &CompletionChannel {
         &self.channel
     }

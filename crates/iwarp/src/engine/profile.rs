@@ -35,7 +35,8 @@ pub(crate) struct Profile {
     /// It has the loopback addresses, though its interface has not.
     has_loopback: bool,
     gids: GidTable,
-    /// Addresses of datagrams that were looked up last, with the answers, and until when these hold.
+    /// Addresses of datagrams that were looked up last, with the answers, and until when these
+    /// hold.
     lately: Mutex<Vec<(IpAddr, bool, Time)>>,
 }
 
