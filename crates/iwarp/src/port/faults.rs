@@ -4,10 +4,10 @@
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::around::{Held, Wrap, around, gathered, pass_on};
-use super::{IoPart, IoPartMut, Network, Port, Readiness};
+use super::{IoPart, IoPartMut, Network, Port, Readiness, lock};
 
 /// The fate of the bytes of a connection: equal for equal seeds and equal calls.
 #[derive(Clone, Copy, Debug)]
@@ -106,10 +106,6 @@ struct Faulty {
     receiving: Mutex<Way>,
     held: Held,
     faults: Faults,
-}
-
-fn lock(way: &Mutex<Way>) -> MutexGuard<'_, Way> {
-    way.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Port for Faulty {

@@ -50,7 +50,7 @@ mod waker;
 use std::fmt::Debug;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 pub use clock::{Clock, ManualClock};
@@ -370,6 +370,11 @@ impl Ends {
     pub fn name(&self) -> SocketAddr {
         SocketAddr::new(self.peer.ip().to_canonical(), self.peer.port())
     }
+}
+
+/// Locks what no panic leaves in a state that others could not go on with.
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// An IPv4 address as such, where an IPv6 socket has it.

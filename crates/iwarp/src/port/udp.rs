@@ -7,7 +7,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use iwarp_os::datagram::{
@@ -19,7 +19,7 @@ use iwarp_types::{Numbering, Path, Trains};
 use super::share::{Member, ROCE_PORT, ShareError};
 use super::{
     DatagramCounters, DatagramNetwork, DatagramPort, DatagramSettings, Descriptors, Findings,
-    Intake, Packets, Place, Sent, Shared, traffic,
+    Intake, Packets, Place, Sent, Shared, lock, traffic,
 };
 use crate::report;
 
@@ -125,10 +125,6 @@ struct Counts {
 /// Each is counted by one thread at a time.
 fn count(counter: &AtomicU64, more: usize) {
     counter.store(counter.load(Ordering::Relaxed) + more as u64, Ordering::Relaxed);
-}
-
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The content of one message: packets of one train.

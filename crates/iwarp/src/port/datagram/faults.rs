@@ -5,13 +5,14 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use iwarp_types::{Numbering, OutboundTrain, Path, Trains};
 
 use super::around::{Wrap, around, pass_on};
 use super::{DatagramNetwork, DatagramPort, DatagramSettings, Intake, Packets, Place, Sent};
 use crate::port::faults::Draws;
+use crate::port::lock;
 
 /// The fate of packets: equal for equal seeds and equal calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -150,10 +151,6 @@ struct Faulty {
     faults: DatagramFaults,
     sending: Mutex<Way>,
     receiving: Mutex<Way>,
-}
-
-fn lock(way: &Mutex<Way>) -> MutexGuard<'_, Way> {
-    way.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The fate of a burst, with the place behind a train that is too long.

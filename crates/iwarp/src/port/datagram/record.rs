@@ -3,14 +3,14 @@
 //! A datagram network that remembers what passes.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use iwarp_types::{Path, Trains};
 
 use super::around::{Wrap, around, pass_on};
 use super::{DatagramNetwork, DatagramPort, DatagramSettings, Intake, Packets, Place, Sent};
-use crate::port::Direction;
+use crate::port::{Direction, lock};
 
 /// The packets that have passed at the ports of a network, in the order in which they did. A clone
 /// is another handle of the record, which grows without limit.
@@ -44,7 +44,7 @@ impl PacketRecording {
     }
 
     fn with<R>(&self, work: impl FnOnce(&mut Vec<PassedPacket>) -> R) -> R {
-        work(&mut self.passed.lock().unwrap_or_else(PoisonError::into_inner))
+        work(&mut lock(&self.passed))
     }
 }
 

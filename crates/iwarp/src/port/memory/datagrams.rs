@@ -7,14 +7,14 @@ use std::io;
 use std::mem;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use iwarp_types::{Numbering, Path, Trains};
 
 use crate::port::faults::Draws;
 use crate::port::{
     DatagramCounters, DatagramFaults, DatagramNetwork, DatagramPort, DatagramSettings, Descriptors,
-    Findings, Intake, Packets, Place, Readiness, Sent, Waker, WakerSlot,
+    Findings, Intake, Packets, Place, Readiness, Sent, Waker, WakerSlot, lock,
 };
 
 /// Hosts whose datagram ports reach each other. A clone is another handle of the network.
@@ -80,10 +80,6 @@ impl MemoryDatagrams {
     pub fn host(&self, ip: IpAddr) -> Arc<dyn DatagramNetwork> {
         Arc::new(Host { network: self.clone(), ip })
     }
-}
-
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[derive(Debug)]
