@@ -405,39 +405,52 @@ fn through(seed: u64, faults: DatagramFaults) -> Vec<u32> {
 }
 
 fn numbers_that_come(network: &MemoryDatagrams) -> Vec<u32> {
-    let open = |n| {
-        let ip = IpAddr::from([10, 0, 0, n]);
-        network.host(ip).open(SocketAddr::new(ip, 0), &Default::default()).unwrap()
+    let (to, numbers) = numbers_between(SENDER_AND_RECEIVER.map(|ip| network.host(ip)));
+    assert_eq!(to.counters().received, numbers.len() as u64);
+    numbers
+}
+
+const SENDER_AND_RECEIVER: [IpAddr; 2] =
+    [IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2))];
+
+/// Sends packets 0 to 999 from the first host to the second. Returns the port there, and the
+/// numbers of the packets that have come.
+fn numbers_between(hosts: [Arc<dyn DatagramNetwork>; 2]) -> (Box<dyn DatagramPort>, Vec<u32>) {
+    let open = |host: usize| {
+        let addr = SocketAddr::new(SENDER_AND_RECEIVER[host], 0);
+        hosts[host].open(addr, &Default::default()).unwrap()
     };
-    let (from, to) = (open(1), open(2));
-    let mut burst = Burst::new(Numbering::Counted, 1 << 20);
+    let (from, to) = (open(0), open(1));
+    let mut burst = Burst::new(from.numbering(), 1 << 20);
     for psn in 0..1000 {
         push(&mut burst, &way(&*from, to.local_addr()), psn, &psn.to_be_bytes());
     }
     send(&*from, &burst);
     let mut numbers = Vec::new();
     let _ = to.receive(&mut |_, packet| numbers.push(parsed(packet).0));
-    assert_eq!(to.counters().received, numbers.len() as u64);
-    numbers
+    (to, numbers)
+}
+
+/// Packets that are lost, come twice and overtake each other.
+const ROUGH: DatagramFaults =
+    DatagramFaults { lost: 6_000, repeated: 6_000, reordered: 6_000, damaged: 0, full: 0 };
+
+/// Holds what comes of a seed to what [`ROUGH`] faults do to 1,000 packets.
+fn check_rough(through: impl Fn(u64) -> Vec<u32>) {
+    let numbers = through(1);
+    assert_eq!(numbers, through(1));
+    assert_ne!(numbers, through(2));
+    let different: HashSet<_> = numbers.iter().collect();
+    assert!((850..980).contains(&different.len()), "{} of 1000", different.len());
+    assert!(numbers.len() > different.len() + 50, "none twice");
+    assert!(numbers.windows(2).filter(|two| two[0] > two[1]).count() > 50, "all in order");
 }
 
 #[test]
 fn the_weather_of_a_seed_is_always_the_same() {
     let calm = DatagramFaults::default();
     assert!(through(1, calm).into_iter().eq(0..1000));
-    let rough = DatagramFaults {
-        lost: 6_000,
-        repeated: 6_000,
-        reordered: 6_000,
-        ..DatagramFaults::default()
-    };
-    let numbers = through(1, rough);
-    assert_eq!(numbers, through(1, rough));
-    assert_ne!(numbers, through(2, rough));
-    let different: HashSet<_> = numbers.iter().collect();
-    assert!((850..980).contains(&different.len()), "{} of 1000", different.len());
-    assert!(numbers.len() > different.len() + 50, "none twice");
-    assert!(numbers.windows(2).filter(|two| two[0] > two[1]).count() > 50, "all in order");
+    check_rough(|seed| through(seed, ROUGH));
     // A buffer holds what it holds.
     let small = MemoryDatagrams::new(1);
     small.set_buffer(290);
@@ -466,36 +479,16 @@ fn the_weather_of_a_seed_is_always_the_same() {
 /// Faults around any network are those of the seed, for what is sent and for what comes.
 #[test]
 fn faults_around_a_network_are_those_of_the_seed() {
-    const COUNT: u32 = 1000;
-    let rough =
-        DatagramFaults { lost: 6000, repeated: 6000, reordered: 6000, ..Default::default() };
     let calm = DatagramFaults::default();
-    let through = |seed: u64, [of_sender, of_receiver]: [DatagramFaults; 2]| {
+    let through = |seed: u64, faults: [DatagramFaults; 2]| {
         let network = MemoryDatagrams::new(1);
-        let open = |n, faults: DatagramFaults| {
-            let ip = IpAddr::from([10, 0, 0, n]);
-            let host = faults.around(seed, network.host(ip));
-            host.open(SocketAddr::new(ip, 0), &Default::default()).unwrap()
-        };
-        let (from, to) = (open(1, of_sender), open(2, of_receiver));
-        let mut burst = Burst::new(Numbering::Zero, 1 << 20);
-        for psn in 0..COUNT {
-            push(&mut burst, &way(&*from, to.local_addr()), psn, &psn.to_be_bytes());
-        }
-        send(&*from, &burst);
-        let mut numbers = Vec::new();
-        to.receive(&mut |_, packet| numbers.push(parsed(packet).0)).unwrap();
-        numbers
+        let host =
+            |which: usize| faults[which].around(seed, network.host(SENDER_AND_RECEIVER[which]));
+        numbers_between([host(0), host(1)]).1
     };
-    assert!(through(1, [calm, calm]).into_iter().eq(0..COUNT));
-    for ways in [[rough, calm], [calm, rough]] {
-        let numbers = through(1, ways);
-        assert_eq!(numbers, through(1, ways));
-        assert_ne!(numbers, through(2, ways));
-        let different: HashSet<_> = numbers.iter().collect();
-        assert!((850..980).contains(&different.len()), "{} of 1000", different.len());
-        assert!(numbers.len() > different.len() + 50, "none twice");
-        assert!(numbers.windows(2).filter(|two| two[0] > two[1]).count() > 50, "all in order");
+    assert!(through(1, [calm, calm]).into_iter().eq(0..1000));
+    for ways in [[ROUGH, calm], [calm, ROUGH]] {
+        check_rough(|seed| through(seed, ways));
     }
 }
 
