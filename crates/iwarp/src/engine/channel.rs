@@ -238,17 +238,6 @@ impl ChannelCore {
         let _ = self.fd.signal();
     }
 
-    /// # Errors
-    ///
-    /// `BrokenPipe` once it has [ended](Self::end): nothing would end the wait of a caller.
-    fn check(&self) -> io::Result<()> {
-        if self.events.lock().ended {
-            let why = "what drove this channel's connections is gone";
-            return Err(io::Error::new(io::ErrorKind::BrokenPipe, why));
-        }
-        Ok(())
-    }
-
     /// Readable while events wait or a connection is ready.
     pub(crate) fn readiness(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
@@ -274,14 +263,21 @@ impl ChannelCore {
         let deadline = timeout.map(|timeout| now().plus(timeout));
         self.sit_down(seat);
         loop {
-            if let Some(event) = self.pop() {
+            let mut list = self.events.lock();
+            let (event, ended) = (list.pop(&self.fd), list.ended);
+            drop(list);
+            if let Some(event) = event {
                 return Ok(Some(event));
             }
             let left = deadline.map(|deadline| deadline.0.saturating_sub(now().0));
             if left == Some(Duration::ZERO) {
                 return Ok(None);
             }
-            self.check()?;
+            if ended {
+                // No event would end the wait.
+                let why = "what drove this channel's connections is gone";
+                return Err(io::Error::new(io::ErrorKind::BrokenPipe, why));
+            }
             self.will_block();
             seat.find(&self.epoll, left)?;
             let awake = self.wake();
