@@ -52,11 +52,7 @@ impl ProtectionDomain {
         part: Range<usize>,
         access: Access,
     ) -> Result<MemoryRegion, RegisterError> {
-        let core = self.alive()?;
-        let memory = &core.engine.memory;
-        let (len, scope) = (part.len(), Scope::Domain);
-        let stag = memory.register_part(core.id, &buffer, part, access, scope)?;
-        Ok(MemoryRegion::of(core, stag, 0, len, access | Access::ZERO_BASED, Some(buffer)))
+        self.register_scoped(buffer, part, access, Scope::Domain)
     }
 
     /// As [`Self::register`], for those that `scope` names only.
@@ -71,10 +67,21 @@ impl ProtectionDomain {
         buffer: Arc<Buffer>,
         access: Access,
     ) -> Result<MemoryRegion, RegisterError> {
+        let whole = 0..buffer.len();
+        self.register_scoped(buffer, whole, access, scope)
+    }
+
+    fn register_scoped(
+        &self,
+        buffer: Arc<Buffer>,
+        part: Range<usize>,
+        access: Access,
+        scope: Scope,
+    ) -> Result<MemoryRegion, RegisterError> {
         let core = self.alive()?;
-        let access = access | Access::ZERO_BASED;
-        let stag = core.engine.memory.register_buffer(core.id, &buffer, access, scope)?;
-        Ok(MemoryRegion::of(core, stag, 0, buffer.len(), access, Some(buffer)))
+        let (memory, len) = (&core.engine.memory, part.len());
+        let stag = memory.register_part(core.id, &buffer, part, access, scope)?;
+        Ok(MemoryRegion::of(core, stag, 0, len, access | Access::ZERO_BASED, Some(buffer)))
     }
 
     /// Registers memory that belongs to the program.
