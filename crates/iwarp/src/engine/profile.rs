@@ -161,10 +161,6 @@ impl Profiles {
         Self { all, any }
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.all.len()
-    }
-
     pub(crate) fn get(&self, place: usize) -> Option<&Arc<Profile>> {
         self.all.get(place)
     }

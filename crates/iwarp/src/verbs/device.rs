@@ -281,9 +281,7 @@ impl Device {
     /// `InvalidInput` if there is none; when the descriptor cannot be made; `ENODEV` in a forked
     /// child.
     pub fn named_sibling(&self, place: usize) -> io::Result<Self> {
-        if place >= self.core.check()?.wires.profiles().len() {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
+        self.core.check()?;
         self.sibling_with(place, AsyncQueue::new()?)
     }
 
@@ -353,7 +351,7 @@ impl Device {
         self.core.check()?.wires.profile.gids()
     }
 
-    /// Which of the [named devices](Options::devices) has an address of this host: the first of
+    /// Place of the [named device](Options::devices) that has an address of this host: the first of
     /// several. Loopback is the first device's where no other has it. `None` where none has the
     /// address, and in a forked child.
     pub fn place_of(&self, addr: IpAddr) -> Option<usize> {
@@ -499,11 +497,8 @@ impl Device {
 ///
 /// `InvalidInput` for 0 or more than [`DeviceAttributes::max_cqe`].
 pub(crate) fn check_depth(depth: usize) -> io::Result<()> {
-    match depth {
-        0 => Err(io::ErrorKind::InvalidInput.into()),
-        depth if depth > ATTRIBUTES.max_cqe as usize => Err(io::ErrorKind::InvalidInput.into()),
-        _ => Ok(()),
-    }
+    let fits = (1..=ATTRIBUTES.max_cqe as usize).contains(&depth);
+    if fits { Ok(()) } else { Err(io::ErrorKind::InvalidInput.into()) }
 }
 
 impl Peer {

@@ -95,11 +95,9 @@ impl Wires {
     ///
     /// `ENODEV` where that is not this one.
     pub(crate) fn at(self: &Arc<Self>, local: IpAddr) -> io::Result<Arc<Self>> {
-        let is_own = |found: &&Arc<Profile>| self.is_any() || Arc::ptr_eq(*found, &self.profile);
-        let found = match self.profile.has(local) && !self.is_any() {
-            true => Some(&self.profile),
-            // It may be the first one's, as loopback is.
-            false => self.profiles().at(local).filter(is_own),
+        let found = match self.is_any() {
+            true => self.profiles().at(local),
+            false => Some(&self.profile).filter(|own| own.has(local)),
         };
         match found.ok_or_else(no_device)? {
             own if Arc::ptr_eq(own, &self.profile) => Ok(Arc::clone(self)),
