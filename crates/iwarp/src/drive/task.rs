@@ -109,6 +109,19 @@ impl Drive {
         self.driven.alive().map_or(TaskTurn::Sleep, |driven| driven.turn(stream, completed))
     }
 
+    /// The last look of a thread before it waits on the [channel](Self::channel): moves what can be
+    /// moved, and hands over completions. True if there were none, and the next one raises an
+    /// event. What the look itself completes raises none, which would cost two system calls.
+    pub fn may_sleep(&self, completed: impl FnMut(WorkCompletion)) -> bool {
+        // The wait tells of a forked child.
+        let Some(driven) = self.driven.alive() else { return true };
+        let collecting = driven.cq.collecting();
+        driven.cq.group().poll();
+        let done = driven.collect(completed);
+        let left = collecting.end_armed();
+        done == 0 && !left
+    }
+
     /// The task has no more turns: what it would have moved is the worker's.
     pub fn end_turns(&self) {
         if let Some(driven) = self.driven.alive() {

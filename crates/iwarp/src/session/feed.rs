@@ -411,8 +411,11 @@ impl Feed {
     /// The end of the first receive that brought the program something.
     pub(super) fn next(self: &Arc<Self>, core: &Core) -> Option<(WorkCompletion, Cargo<Block>)> {
         if self.balance.is_some() {
-            self.settle();
-            return self.lock().messages.pop_front();
+            let sorted = self.lock().messages.pop_front();
+            return sorted.or_else(|| {
+                self.settle();
+                self.lock().messages.pop_front()
+            });
         }
         let mut state = self.lock();
         let (end, cargo) = core.take(*state.posted.front()?)?;

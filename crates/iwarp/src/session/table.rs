@@ -350,14 +350,15 @@ impl Core {
         mut done: impl FnMut(&mut State) -> bool,
     ) -> Result<bool, OperationError> {
         loop {
-            self.progress();
+            self.collect();
             let mut state = self.lock();
             if done(&mut state) {
                 return Ok(true);
             }
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             if left == Some(Duration::ZERO) {
-                return Ok(false);
+                drop(state);
+                return Ok(self.progress() > 0 && done(&mut self.lock()));
             }
             if state.leader.is_some() {
                 drop(match left {
@@ -368,10 +369,9 @@ impl Core {
             }
             state.leader = Some(thread::current().id());
             drop(state);
-            self.drive.cq().request_notify(false);
-            let waited = match self.poll() {
-                0 => self.drive.channel().wait(left).map(drop),
-                _ => Ok(()),
+            let waited = match self.drive.may_sleep(|one| self.finish(one.wr_id, Ok(one))) {
+                true => self.drive.channel().wait(left).map(drop),
+                false => Ok(()),
             };
             let mut state = self.lock();
             state.leader = None;
