@@ -27,7 +27,7 @@ const DROP_IN: &[&str] =
 /// Crates that do without std.
 const NO_STD: &[&str] = &["iwarp-crc", "iwarp-types", "iwarp-proto", "iwarp-roce"];
 
-/// The features that the library can be had with, one by one.
+/// The features that sessions can be had with, one by one.
 const OPTIONAL: &[&str] = &["metrics", "serde", "tokio", "zerocopy"];
 
 /// Packages and features that are checked together; in the whole workspace each crate gets the
@@ -36,9 +36,12 @@ const OPTIONAL: &[&str] = &["metrics", "serde", "tokio", "zerocopy"];
 /// command.
 const FEATURES: [(&[&str], &[&str]); 4] = [
     (NO_STD, &["--no-default-features"]),
-    (&["iwarp-crc", "iwarp-types", "iwarp-mem", "iwarp-os", "iwarp"], &[]),
-    (&["iwarp", "iwarp-conform"], &["--features", "iwarp/metrics,iwarp/serde"]),
-    (&["iwarp"], &["--features", "iwarp/tokio,iwarp/zerocopy"]),
+    (&["iwarp-crc", "iwarp-types", "iwarp-mem", "iwarp-os", "iwarp", "iwarp-session"], &[]),
+    (
+        &["iwarp-session", "iwarp-conform"],
+        &["--features", "iwarp-session/metrics,iwarp-session/serde"],
+    ),
+    (&["iwarp-session"], &["--features", "iwarp-session/tokio,iwarp-session/zerocopy"]),
 ];
 
 /// Checks the crates outside of the workspace's common set of features.
@@ -63,7 +66,7 @@ pub(crate) fn targets() -> Result<Outcome> {
         command.args(["--target-dir"]).arg(shell::target_dir().join("targets")).args(what);
         shell::run(command.args(targets.iter().flat_map(|target| ["--target", target])))
     };
-    check(&["--package", "iwarp", "--features", &OPTIONAL.join(",")], TARGETS)?;
+    check(&["--package", "iwarp-session", "--features", &OPTIONAL.join(",")], TARGETS)?;
     check(&["--package", "iwarp-capi"], DROP_IN)?;
     check(&["--package", "iwarp-cli"], &["x86_64-unknown-linux-musl"])?;
     Ok(Outcome::Passed(format!("{} targets", TARGETS.len())))
@@ -92,10 +95,9 @@ pub(crate) fn musl() -> Result<Outcome> {
         return Ok(not_run);
     }
     let mut test = test_for(TARGET);
-    let names =
-        ["iwarp-crc", "iwarp-types", "iwarp-proto", "iwarp-roce", "iwarp-mem", "iwarp-os", "iwarp"];
-    test.args(names.iter().flat_map(|name| ["--package", name])).arg("--lib");
-    test.args(["--features", "iwarp/tokio"]);
+    let names = ["iwarp-mem", "iwarp-os", "iwarp", "iwarp-session"];
+    test.args(NO_STD.iter().chain(&names).flat_map(|name| ["--package", name])).arg("--lib");
+    test.args(["--features", "iwarp-session/tokio"]);
     counted(shell::run_counted(&mut apart::built(&test)?)?)
 }
 

@@ -111,6 +111,8 @@ const LIBRARY: &[&str] = &[
     "Cargo.lock",
     "crates/iwarp/Cargo.toml",
     "crates/iwarp/src",
+    "crates/iwarp-session/Cargo.toml",
+    "crates/iwarp-session/src",
     "crates/iwarp-mem/Cargo.toml",
     "crates/iwarp-mem/src",
     "crates/iwarp-os/Cargo.toml",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A byte stream of the library's `session` module, in threads that block: what a program gets that
+//! A byte stream of `iwarp-session`, in threads that block: what a program gets that
 //! uses it in place of a TCP socket.
 
 use std::io::{Read, Write};
@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use iwarp::session::{ByteStream, Listener};
+use iwarp_session::{ByteStream, Listener};
 
 use super::patience::PATIENCE;
 use super::task::{Contender, Flow, Side, Spec, Task, Times};

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use iwarp::cm::Listener;
-use iwarp::session;
 use iwarp_kit::child::end_with_parent;
 use iwarp_kit::lines;
 
@@ -160,7 +159,7 @@ impl Client {
                 if matches!(spec.kind, Kind::Tasks | Kind::Threads | Kind::Bytes) =>
             {
                 let pd = rdma::device(spec)?.alloc_pd();
-                let listener = session::Listener::bind(&pd, here)?;
+                let listener = iwarp_session::Listener::bind(&pd, here)?;
                 let addr = listener.local_addr().context("the listener has no address")?;
                 self.control.send(&Answer::Listening(addr.port()))?;
                 match spec.kind {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! One session of the library's `session` module, shared by tasks of a tokio runtime or by threads
+//! One session of `iwarp-session`, shared by tasks of a tokio runtime or by threads
 //! that block: how programs in Rust use it.
 
 use std::net::SocketAddr;
@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
-use iwarp::session::{
+use iwarp::{Access, ProtectionDomain};
+use iwarp_session::{
     Block, BlockPool, Config, Exposed, Listener, Outcome, Pending, Received, RemoteGrant, Session,
 };
-use iwarp::{Access, ProtectionDomain};
 use tokio::runtime::Runtime;
 
 use super::control::PATIENCE;

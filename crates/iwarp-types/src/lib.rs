@@ -28,6 +28,7 @@
 //!   comm_ids    communication ids of the connection manager
 //!   port_space  port spaces of the connection manager
 //!   rnr_timer   times that a peer waits whose message found no receive
+//!   setters     chained setters of structures that may get more fields
 //!   mock        registered memory in plain vectors, for tests and simulators (a feature)
 //! ```
 //!
@@ -67,6 +68,7 @@ mod refusal;
 mod request;
 mod ring;
 mod rnr_timer;
+mod setters;
 mod source;
 mod startup;
 mod state;

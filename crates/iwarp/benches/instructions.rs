@@ -20,11 +20,11 @@ use std::env;
 use std::hint::black_box;
 use std::sync::Arc;
 
-use iwarp::session::{BlockPool, Config};
 use iwarp::{Access, Buffer, SendOp, Sge, TaggedOffset};
 use iwarp_mem::{MemoryTable, Scope};
 use iwarp_proto::mpa::rx::Deframer;
 use iwarp_proto::mpa::tx::Framer;
+use iwarp_session::{BlockPool, Config};
 use iwarp_types::{AccessError, Accessor, Memory, PdId, QpId, RemoteAccess};
 
 use common::sessions::{done, pair};

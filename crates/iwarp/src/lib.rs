@@ -7,7 +7,6 @@
 //! ```text
 //!   verbs    device, protection domain, memory region and window, completion queue and channel,
 //!            shared receive queue, queue pair
-//!   session  connections and memory that cannot be misused, blocking or async: start here
 //!   cm       connection manager: bind, listen, resolve, connect, accept, reject, disconnect
 //!   drive    connections that an event loop of the program's moves
 //!   wire     the interface for other protocols under a queue pair (hidden), and a wing for each
@@ -21,33 +20,22 @@
 //! Memory is shared with a peer, so the one unsafe promise is made where memory is registered that
 //! the library does not own ([`ProtectionDomain::register_raw`]). An address in a scatter/gather
 //! element is a number that is checked against what is registered: a wrong one is an error
-//! completion, never an access. [`session`] needs no such promise: there the types see to it that
-//! memory is the program's or the network's. A [`Buffer`] is memory that the library owns, and
+//! completion, never an access. `iwarp-session` needs no such promise: there the types see to it
+//! that memory is the program's or the network's. A [`Buffer`] is memory that the library owns, and
 //! gives no references to bytes that a peer may change.
 //!
 //! # Where to start
 //!
 //! | To | Begin with |
 //! |---|---|
-//! | send messages, write and read a peer's memory | [`session`]: its first example is a client and a server |
-//! | use RDMA under code that reads and writes a TCP stream | [`session::ByteStream`] |
+//! | send messages, write and read a peer's memory | the crate `iwarp-session`: its first example is a client and a server |
+//! | use RDMA under code that reads and writes a TCP stream | `ByteStream` of `iwarp-session` |
 //! | translate a program from C, or post work requests oneself | the example in [`cm`], then [`verbs`] |
 //! | move connections from an event loop of one's own | [`drive`] |
 //! | configure a device, instead of by `IWARP_*` variables | [`Options`] and [`Device::with_options`] |
 //! | learn what RDMA is | the book in the repository, `docs/learn` |
 //!
-//! The repository's `crates/iwarp/examples` are whole programs.
-//!
-//! # Features
-//!
-//! None is on unless the program asks for it.
-//!
-//! | Feature | Brings |
-//! |---|---|
-//! | `tokio` | sessions in async tasks: `.await` where the examples say `.wait()`; `AsyncRead` and `AsyncWrite` for byte streams |
-//! | `zerocopy` | `session::typed`: memory as values in place of bytes |
-//! | `serde` | `Grant` and `RemoteGrant` in the formats of serde |
-//! | `metrics` | the numbers of sessions for the recorder of the crate `metrics` |
+//! The repository's `crates/iwarp/examples` and `crates/iwarp-session/examples` are whole programs.
 //!
 //! # Example
 //!
@@ -83,8 +71,6 @@ mod lock_bounds;
 pub mod port;
 #[doc(hidden)]
 pub mod report;
-pub mod session;
-mod setters;
 pub mod verbs;
 #[doc(hidden)]
 pub mod wire;

@@ -17,7 +17,6 @@ use std::time::Duration;
 
 use iwarp::cm::{ConnectParams, ConnectionState, EventChannel, Id, Listener, connect};
 use iwarp::drive::Drive;
-use iwarp::session;
 use iwarp::verbs::{Prefetch, RegisterError, WindowType};
 use iwarp::{
     Access, AtomicOp, CompletionChannel, CompletionQueue, DatagramAttributes, Device, Ended,
@@ -197,18 +196,18 @@ const SOURCES: [&str; 31] = [
     include_str!("../src/cm/id/ports.rs"),
     include_str!("../src/cm/made.rs"),
     include_str!("../src/drive.rs"),
-    include_str!("../src/session/batch.rs"),
-    include_str!("../src/session/block.rs"),
-    include_str!("../src/session/credits.rs"),
-    include_str!("../src/session/closed.rs"),
-    include_str!("../src/session/operations.rs"),
-    include_str!("../src/session/pending.rs"),
-    include_str!("../src/session/permit.rs"),
-    include_str!("../src/session/pool.rs"),
-    include_str!("../src/session/receiver.rs"),
-    include_str!("../src/session/receivers.rs"),
-    include_str!("../src/session/scope.rs"),
-    include_str!("../src/session/setup.rs"),
+    include_str!("../../iwarp-session/src/batch.rs"),
+    include_str!("../../iwarp-session/src/block.rs"),
+    include_str!("../../iwarp-session/src/credits.rs"),
+    include_str!("../../iwarp-session/src/closed.rs"),
+    include_str!("../../iwarp-session/src/operations.rs"),
+    include_str!("../../iwarp-session/src/pending.rs"),
+    include_str!("../../iwarp-session/src/permit.rs"),
+    include_str!("../../iwarp-session/src/pool.rs"),
+    include_str!("../../iwarp-session/src/receiver.rs"),
+    include_str!("../../iwarp-session/src/receivers.rs"),
+    include_str!("../../iwarp-session/src/scope.rs"),
+    include_str!("../../iwarp-session/src/setup.rs"),
 ];
 
 /// A method that is new has to be called in one of the tests here.
@@ -566,30 +565,32 @@ fn sessions_in_a_child_answer_and_none_hangs() {
     let _alone = common::alone();
     let device = Device::with_options(Options::default()).unwrap();
     let pd = device.alloc_pd();
-    let listener = session::Listener::bind(&pd, "127.0.0.1:0").unwrap();
+    let listener = iwarp_session::Listener::bind(&pd, "127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
-    let accept = || session::Session::accept(listener.accept().wait().unwrap()).wait().unwrap();
+    let accept =
+        || iwarp_session::Session::accept(listener.accept().wait().unwrap()).wait().unwrap();
     let (ours, theirs) = thread::scope(|scope| {
         let theirs = scope.spawn(accept);
-        (session::Session::connect(&pd, addr).wait().unwrap(), theirs.join().unwrap())
+        (iwarp_session::Session::connect(&pd, addr).wait().unwrap(), theirs.join().unwrap())
     });
     let granted = theirs.expose(64, Access::REMOTE).unwrap();
-    let grant = session::RemoteGrant::from_octets(&granted.grant().to_octets());
-    let calling = [0; 3].map(|_| session::Session::connect(&pd, addr));
+    let grant = iwarp_session::RemoteGrant::from_octets(&granted.grant().to_octets());
+    let calling = [0; 3].map(|_| iwarp_session::Session::connect(&pd, addr));
     let requests = [0; 3].map(|_| listener.accept().wait().unwrap());
-    let pool = session::BlockPool::new(&pd, 64, 16).unwrap();
+    let pool = iwarp_session::BlockPool::new(&pd, 64, 16).unwrap();
     let mut blocks = std::iter::from_fn(|| pool.try_take()).collect::<Vec<_>>();
     let pending = [0; 3].map(|_| ours.recv(blocks.pop().unwrap()));
-    let [prepared, other, third] = [0; 3].map(|_| session::Config::default().prepare(&pd).unwrap());
+    let [prepared, other, third] =
+        [0; 3].map(|_| iwarp_session::Config::default().prepare(&pd).unwrap());
     let mut own = blocks.pop().unwrap();
     own.fill_from(b"the program's own");
     let [permit, other_permit] = [0; 2].map(|_| ours.try_reserve().unwrap());
-    let pool_of_credits = session::BlockPool::new(&pd, 64, 3).unwrap();
-    let credited = session::Config::default().prepare(&pd).unwrap();
+    let pool_of_credits = iwarp_session::BlockPool::new(&pd, 64, 3).unwrap();
+    let credited = iwarp_session::Config::default().prepare(&pd).unwrap();
     let (credits, mut heard) = credited.credited(&pool_of_credits, 1).unwrap();
     let crediting = credits.reserve();
     let (reserving, taking, closed) = (ours.reserve(), pool.take(), ours.closed());
-    let received = session::BlockPool::new(&pd, 64, 4).unwrap();
+    let received = iwarp_session::BlockPool::new(&pd, 64, 4).unwrap();
     let mut receiver = theirs.receiver(&received, 2).unwrap();
     let child = Forked::new(move || {
         assert_eq!((&*own, own.capacity()), (&b"the program's own"[..], 64));
@@ -600,7 +601,7 @@ fn sessions_in_a_child_answer_and_none_hangs() {
         assert!(ours.send(block()).wait().is_err());
         let failure = ours.send([block(), block()]).wait().unwrap_err();
         assert_eq!(failure.blocks.len(), 2);
-        assert!(ours.send_with(block(), session::SendFlags::default()).wait().is_err());
+        assert!(ours.send_with(block(), iwarp_session::SendFlags::default()).wait().is_err());
         assert!(ours.send_inline(b"x").wait().is_err());
         assert!(ours.immediate([0; 8]).wait().is_err());
         assert!(ours.recv(block()).wait().is_err());
@@ -662,7 +663,7 @@ fn sessions_in_a_child_answer_and_none_hangs() {
         let mut prepared = prepared;
         prepared.set_private_data(b"x");
         assert!(prepared.connect(addr).wait().is_err());
-        assert!(session::Config::default().prepare(&pd).is_err());
+        assert!(iwarp_session::Config::default().prepare(&pd).is_err());
         let [first, second, dropped] = requests;
         assert!(first.private_data().is_empty() && first.peer_addr().is_none());
         assert_eq!(first.pd().id(), pd.id());
@@ -686,17 +687,17 @@ fn a_batch_in_a_child_is_not_posted() {
     let _alone = common::alone();
     let device = Device::with_options(Options::default()).unwrap();
     let pd = device.alloc_pd();
-    let listener = session::Listener::bind(&pd, "127.0.0.1:0").unwrap();
-    let pool = session::BlockPool::new(&pd, 64, 16).unwrap();
-    let [client, server] = [(); 2].map(|()| session::Config::default().prepare(&pd).unwrap());
+    let listener = iwarp_session::Listener::bind(&pd, "127.0.0.1:0").unwrap();
+    let pool = iwarp_session::BlockPool::new(&pd, 64, 16).unwrap();
+    let [client, server] = [(); 2].map(|()| iwarp_session::Config::default().prepare(&pd).unwrap());
     let [(credits, heard), others] = [&client, &server].map(|end| end.credited(&pool, 4).unwrap());
     let connecting = client.connect(listener.local_addr().unwrap());
     let theirs = server.accept(listener.accept().wait().unwrap()).wait().unwrap();
     let ours = connecting.wait().unwrap();
     let credit = credits.reserve().wait_timeout(DEADLINE).unwrap();
     let granted = theirs.expose(8, Access::REMOTE).unwrap();
-    let grant = session::RemoteGrant::from_octets(&granted.grant().to_octets());
-    let block = || session::Block::new(&pd, 8).unwrap();
+    let grant = iwarp_session::RemoteGrant::from_octets(&granted.grant().to_octets());
+    let block = || iwarp_session::Block::new(&pd, 8).unwrap();
     let [spare, other] = [(); 2].map(|()| block());
     let mut batch = Some(ours.batch());
     let write = batch.as_mut().unwrap().write_inline(b"together", &grant, 0);
@@ -726,26 +727,26 @@ fn a_session_in_a_child_is_over() {
     let _alone = common::alone();
     let device = Device::with_options(Options::default()).unwrap();
     let pd = device.alloc_pd();
-    let listener = session::Listener::bind(&pd, "127.0.0.1:0").unwrap();
+    let listener = iwarp_session::Listener::bind(&pd, "127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     let accepting = thread::spawn(move || {
         let request = listener.accept().wait().unwrap();
-        let session = session::Config::default().accept(request).wait().unwrap();
+        let session = iwarp_session::Config::default().accept(request).wait().unwrap();
         (listener, session)
     });
-    let ours = session::Session::connect(&pd, addr).wait().unwrap();
+    let ours = iwarp_session::Session::connect(&pd, addr).wait().unwrap();
     let (listener, theirs) = accepting.join().unwrap();
-    let pool = session::BlockPool::new(&pd, 64, 4).unwrap();
+    let pool = iwarp_session::BlockPool::new(&pd, 64, 4).unwrap();
     let (sent, block) = (pool.try_take().unwrap(), pool.try_take().unwrap());
     let waiting = theirs.recv(block);
     let exposed = ours.expose(64, Access::REMOTE_READ).unwrap();
     let child = Forked::new(move || {
         assert!(pool.try_take().is_none());
         assert_eq!(pool.available(), 0);
-        assert!(session::Block::new(&pd, 8).is_err());
+        assert!(iwarp_session::Block::new(&pd, 8).is_err());
         assert!(ours.expose(64, Access::REMOTE_READ).is_err());
         let failure = ours.send(sent).wait().unwrap_err();
-        assert!(matches!(failure.error, session::OperationError::Disconnected));
+        assert!(matches!(failure.error, iwarp_session::OperationError::Disconnected));
         drop(failure);
         assert!(!waiting.is_done());
         assert!(waiting.wait().is_err());

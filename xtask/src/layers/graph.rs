@@ -62,37 +62,24 @@ impl Graph {
         problems.into_iter().collect()
     }
 
-    /// One line for each of these modules, and those within them, that names one of the crates.
+    /// One line for each of these modules, and those within them, that names one of the crates, or
+    /// modules of other crates. The module "" is all of them.
     pub(super) fn arrows_out(&self, modules: &[&str], crates: &[&str]) -> Vec<String> {
+        let crates: Vec<(&str, Vec<&str>)> =
+            crates.iter().map(|name| (*name, name.split("::").collect())).collect();
         let mut problems = BTreeSet::new();
         for module in &self.modules {
-            if module.path.is_empty() || place_of(&module.path, &[modules]).is_none() {
+            let is_one = !module.path.is_empty() && place_of(&module.path, &[modules]).is_some();
+            if !is_one && !modules.contains(&"") {
                 continue;
             }
             for Named { path, line, .. } in &module.named {
-                if let Some(name) = path.first().filter(|name| crates.contains(&name.as_str())) {
+                let begins =
+                    |name: &[&str]| path.len() >= name.len() && *name == path[..name.len()];
+                let found = crates.iter().find(|(_, name)| begins(name));
+                if let Some((name, _)) = found {
                     let file = &module.file;
-                    problems
-                        .insert(format!("{file}:{line} names {name}: it serves every protocol"));
-                }
-            }
-        }
-        problems.into_iter().collect()
-    }
-
-    /// One line for each of these modules, and those within them, that names one of `inside` by its
-    /// path.
-    pub(super) fn arrows_inside(&self, modules: &[&str], inside: &[&str]) -> Vec<String> {
-        let mut problems = BTreeSet::new();
-        for module in &self.modules {
-            if module.path.is_empty() || place_of(&module.path, &[modules]).is_none() {
-                continue;
-            }
-            for Named { path, line, .. } in &module.named {
-                let name = absolute(&module.path, path).and_then(|path| path.into_iter().next());
-                if let Some(name) = name.filter(|name| inside.contains(&name.as_str())) {
-                    let file = &module.file;
-                    problems.insert(format!("{file}:{line} names {name}, which programs cannot"));
+                    problems.insert(format!("{file}:{line} names {name}, which is not for it"));
                 }
             }
         }
@@ -121,10 +108,11 @@ impl Graph {
         problems.into_iter().collect()
     }
 
-    /// One line for each circle that has modules of `layer` in it.
+    /// One line for each circle that has modules of `layer` in it; "" is the whole crate.
     pub(super) fn circles_in(&self, layer: &str) -> Vec<String> {
         let below = format!("{layer}::");
-        let is_in_layer = |name: &String| name == layer || name.starts_with(&below);
+        let is_in_layer =
+            |name: &String| layer.is_empty() || name == layer || name.starts_with(&below);
         let circles = self.circles().into_iter().filter(|circle| circle.iter().any(is_in_layer));
         circles
             .map(|circle| format!("these name each other in a circle: {}", circle.join(" ")))
@@ -303,26 +291,6 @@ fn place_of(path: &[String], layers: &[&[&str]]) -> Option<usize> {
         let name = path[..len].join("::");
         layers.iter().position(|names| names.contains(&name.as_str()))
     })
-}
-
-/// A path that is written in the module `at`, from the root of the crate; `None` where it begins
-/// otherwise.
-fn absolute(at: &[String], path: &[String]) -> Option<Vec<String>> {
-    let mut rest = path;
-    let mut whole = match rest.first()?.as_str() {
-        "crate" => Vec::new(),
-        "self" | "super" => at.to_vec(),
-        _ => return None,
-    };
-    if rest[0] != "super" {
-        rest = &rest[1..];
-    }
-    while rest.first().is_some_and(|name| name == "super") {
-        whole.pop()?;
-        rest = &rest[1..];
-    }
-    whole.extend_from_slice(rest);
-    Some(whole)
 }
 
 /// True if the file of a module is in the folder that stands beside its parent's file, or is that

@@ -28,8 +28,8 @@ pub(crate) const IN_TURN: &[&str] = &[LIBRARY];
 
 const LIBRARY: &str = "iwarp";
 
-/// The package of the library's folder `tests`.
-const LIBRARY_TESTS: &str = "iwarp-tests";
+/// The package of the library's folder `tests`, and the crate that is tested there as well.
+const LIBRARY_TESTS: [&str; 2] = ["iwarp-tests", "iwarp-session"];
 
 /// The one whose tests are C programs with the drop-in libraries.
 const C_API: &str = "iwarp-capi";
@@ -120,7 +120,7 @@ impl Part {
     fn command(&self, sanitizer: Sanitizer) -> Result<Command> {
         let mut command = shell::cargo(["test", "--package", self.package, "--all-features"]);
         if self.package == LIBRARY {
-            command.args(["--package", LIBRARY_TESTS]);
+            command.args(LIBRARY_TESTS.iter().flat_map(|name| ["--package", name]));
         }
         command.args(&self.targets);
         build_environment(&mut command, sanitizer, &[])?;

@@ -174,24 +174,11 @@ fn connect_once(
         };
         match event.kind {
             EventKind::Established { private_data, .. } => return Ok(private_data),
-            EventKind::Rejected { private_data, ird, ord, .. } => {
-                return Err(ConnectError::Rejected { private_data, ird, ord });
+            other => {
+                if let Some(error) = other.into_error() {
+                    return Err(error);
+                }
             }
-            EventKind::Unreachable(error) | EventKind::AddressError(error) => {
-                return Err(ConnectError::Unreachable(error));
-            }
-            EventKind::ConnectError(error) => return Err(error),
-            EventKind::AddressResolved
-            | EventKind::RouteResolved
-            | EventKind::ConnectRequest { .. }
-            | EventKind::Responded { .. }
-            | EventKind::User { .. }
-            | EventKind::TimewaitExit
-            | EventKind::ServiceRequest { .. }
-            | EventKind::ServiceFound { .. }
-            | EventKind::ServiceRefused { .. }
-            | EventKind::MulticastJoined { .. }
-            | EventKind::Disconnected(_) => {}
         }
     }
 }

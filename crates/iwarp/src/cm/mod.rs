@@ -5,7 +5,7 @@
 //! It has two layers. [`Id`], [`EventChannel`] and [`Event`] are those of `librdmacm`: every step
 //! is asynchronous and ends in an event. [`connect`] and [`Listener`] block, and suit most
 //! programs. Programs that have no reason to post work requests themselves find less to do in
-//! [`session`](crate::session), which connects by itself.
+//! `iwarp-session`, which connects by itself.
 //!
 //! A connection joins two queue pairs, which each end makes beforehand. Both ends may say something
 //! with it, the private data: a version, or where memory is that the peer may read.

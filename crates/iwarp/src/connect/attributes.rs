@@ -2,9 +2,7 @@
 
 //! The attributes that a program sets on a queue pair over packets.
 
-use iwarp_types::{Access, AddressVector};
-
-use crate::setters::setters;
+use iwarp_types::{Access, AddressVector, setters};
 
 /// The attributes of a queue pair over datagrams on its way to RTR and RTS, with the names of
 /// `struct ibv_qp_attr`. A UD queue pair needs only its Q_Key.

@@ -130,6 +130,23 @@ pub enum EventKind {
     },
 }
 
+impl EventKind {
+    /// The error of the connection that this event says was not made; `None` where it says
+    /// something else.
+    pub fn into_error(self) -> Option<ConnectError> {
+        match self {
+            Self::Rejected { private_data, ird, ord, .. } => {
+                Some(ConnectError::Rejected { private_data, ird, ord })
+            }
+            Self::Unreachable(error) | Self::AddressError(error) => {
+                Some(ConnectError::Unreachable(error))
+            }
+            Self::ConnectError(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
 /// The event that tells of a connection that was not made.
 impl From<ConnectError> for EventKind {
     fn from(error: ConnectError) -> Self {

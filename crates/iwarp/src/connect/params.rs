@@ -6,10 +6,8 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
-use iwarp_types::{StartupError, StartupFault};
+use iwarp_types::{StartupError, StartupFault, setters};
 use thiserror::Error;
-
-use crate::setters::setters;
 
 /// The parameters that each side gives when connecting.
 ///

@@ -5,9 +5,10 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use iwarp_types::setters;
+
 use crate::engine::MAX_READS;
 use crate::engine::gid::Gid;
-use crate::setters::setters;
 
 /// The other end of a queue pair that is connected without the connection manager, as in `struct
 /// ibv_qp_attr` when the queue pair goes to RTR.

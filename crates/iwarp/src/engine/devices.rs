@@ -3,10 +3,10 @@
 //! The devices of a process, as the user has named them.
 
 use iwarp_os::addr;
+use iwarp_types::setters;
 
 use super::kinds::{Personality, Wire};
 use super::speed::Speed;
-use crate::setters::setters;
 
 /// A device, as the user has named it. The options of the process count for all that it leaves
 /// open.

@@ -204,7 +204,7 @@ impl Options {
         Self::default()
     }
 
-    crate::setters::setters! {
+    iwarp_types::setters! {
         personality: Personality,
         wire: Wire,
         devices: Vec<NamedDevice>,

@@ -11,7 +11,7 @@ use std::sync::mpsc::Sender;
 use iwarp_os::ProcessOwned;
 use iwarp_types::{
     Access, Accessor, BoxedCore, Limits, PostError, QpId, QpState, QpType, RecvRequest, RnrTimer,
-    SendRequest, TransitionError,
+    SendRequest, TransitionError, setters,
 };
 use thiserror::Error;
 
@@ -24,7 +24,6 @@ use crate::engine::options::Personality;
 use crate::engine::profile::Profile;
 use crate::engine::sync::Mutex;
 use crate::port::{Port, Vitals};
-use crate::setters::setters;
 use crate::verbs::cq::CompletionQueue;
 use crate::verbs::device::ATTRIBUTES;
 use crate::verbs::pd::{PdCore, ProtectionDomain};

@@ -2,11 +2,11 @@
 
 //! Two sessions that are connected to each other.
 
-use iwarp::session::{
+use iwarp::{Device, Options, ProtectionDomain};
+use iwarp_session::{
     Block, ByteStream, Config, Exposed, Failure, Listener, Outcome, Pending, RemoteGrant, Session,
     Unconnected, stream,
 };
-use iwarp::{Device, Options, ProtectionDomain};
 
 use super::DEADLINE;
 

@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use iwarp::cm::{self, Addresses, ConnectError, ConnectParams};
-use iwarp::session::{Listener, Session};
 use iwarp::{Device, ProtectionDomain, QueuePair, QueuePairAttributes};
+use iwarp_session::{Listener, Session};
 
 use crate::common::DEADLINE;
 

@@ -3,8 +3,8 @@
 //! Connection requests that wait at a listener of sessions.
 
 use iwarp::cm::{ConnectError, ConnectParams, StartupError};
-use iwarp::session::{Config, Connecting, ListenConfig, Listener, Request, Session};
 use iwarp::{Device, Options, ProtectionDomain};
+use iwarp_session::{Config, Connecting, ListenConfig, Listener, Request, Session};
 
 use crate::common::DEADLINE;
 

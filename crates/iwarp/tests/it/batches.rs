@@ -5,7 +5,7 @@
 use std::thread;
 
 use iwarp::Access;
-use iwarp::session::{Block, BlockPool, Config, OperationError, Session};
+use iwarp_session::{Block, BlockPool, Config, OperationError, Session};
 
 use crate::common::sessions::{block_of, done, pair, pair_with, remote};
 use crate::common::{pattern, until};

@@ -7,8 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use iwarp::Ended;
-use iwarp::session::ByteStream;
-use iwarp::session::stream::{Config, ReadHalf, WriteHalf};
+use iwarp_session::ByteStream;
+use iwarp_session::stream::{Config, ReadHalf, WriteHalf};
 use proptest::prelude::*;
 
 use crate::common::sessions::streams;

@@ -6,9 +6,9 @@ use std::error::Error;
 use std::io::{self, ErrorKind, Read, Write};
 
 use iwarp::cm::{ConnectError, ConnectParams};
-use iwarp::session::stream::{Config, HelloError};
-use iwarp::session::{self, BlockPool, ByteStream, Listener, Receiver, Request, Session};
 use iwarp::{Device, Options, ProtectionDomain};
+use iwarp_session::stream::{Config, HelloError};
+use iwarp_session::{BlockPool, ByteStream, Listener, Receiver, Request, Session};
 
 use crate::common::DEADLINE;
 
@@ -21,10 +21,10 @@ fn device() -> ProtectionDomain {
 }
 
 /// A request of a peer with that private data, and what becomes of the peer.
-fn requested(hello: &[u8]) -> (Request, session::Connecting) {
+fn requested(hello: &[u8]) -> (Request, iwarp_session::Connecting) {
     let server = device();
     let listener = Listener::bind(&server, "127.0.0.1:0").unwrap();
-    let config = session::Config::new().params(ConnectParams::new().private_data(hello));
+    let config = iwarp_session::Config::new().params(ConnectParams::new().private_data(hello));
     let connecting = config.connect(&device(), listener.local_addr().unwrap());
     (listener.accept().wait_timeout(DEADLINE).unwrap(), connecting)
 }
@@ -36,7 +36,7 @@ fn answered(hello: &[u8]) -> (io::Result<ByteStream>, Session, Receiver) {
     let opening = ByteStream::connect(&device(), listener.local_addr().unwrap());
     let request = listener.accept().wait_timeout(DEADLINE).unwrap();
     assert!(request.is_byte_stream());
-    let config = session::Config::new().params(ConnectParams::new().private_data(hello));
+    let config = iwarp_session::Config::new().params(ConnectParams::new().private_data(hello));
     let prepared = config.prepare(&server).unwrap();
     let receiver = prepared.receiver(&BlockPool::new(&server, 16, 7).unwrap(), 7).unwrap();
     let session = prepared.accept(request).wait_timeout(DEADLINE).unwrap();
@@ -153,7 +153,7 @@ fn a_peer_that_breaks_a_rule_is_an_error() {
     stream.set_read_timeout(Some(DEADLINE));
     session.send_inline(b"hello").wait().unwrap();
     // Longer than a block.
-    let mut block = session::Block::new(session.pd(), 32 * 1024 + 1).unwrap();
+    let mut block = iwarp_session::Block::new(session.pd(), 32 * 1024 + 1).unwrap();
     block.fill(1);
     drop(session.send(block));
     let mut got = Vec::new();

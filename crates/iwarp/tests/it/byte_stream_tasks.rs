@@ -4,9 +4,9 @@
 
 use std::io::{self, ErrorKind};
 
-use iwarp::session::stream::Config;
-use iwarp::session::{ByteStream, Listener};
 use iwarp::{Device, Options};
+use iwarp_session::stream::Config;
+use iwarp_session::{ByteStream, Listener};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, copy, copy_bidirectional};
 
 use crate::cancel_safety::{POLLS, after};

@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 
 use futures_core::Stream;
 use iwarp::cm::ConnectParams;
-use iwarp::session::{BlockPool, Config, Listener, Receiver, RemoteGrant, Session};
 use iwarp::{Access, Device, Ended, Options};
+use iwarp_session::{BlockPool, Config, Listener, Receiver, RemoteGrant, Session};
 use tokio::task::JoinSet;
 
 use crate::common::sessions::{SessionEnd, pair, pair_with};

@@ -5,11 +5,11 @@
 use std::thread;
 use std::time::Duration;
 
-use iwarp::session::{
+use iwarp::{Access, Device, Options, ProtectionDomain};
+use iwarp_session::{
     BlockPool, Config, Credits, Listener, OperationError, Receiver, RemoteGrant, Session,
     Unconnected,
 };
-use iwarp::{Access, Device, Options, ProtectionDomain};
 
 use crate::common::sessions::block_of;
 use crate::common::{DEADLINE, until};

@@ -3,7 +3,7 @@
 //! Sessions: parts of blocks, and several blocks in one operation.
 
 use iwarp::Access;
-use iwarp::session::{Block, BlockPool, Config, OperationError, SendFlags};
+use iwarp_session::{Block, BlockPool, Config, OperationError, SendFlags};
 
 use crate::common::sessions::{SessionEnd, block_of, done, pair, pair_with, remote};
 use crate::common::{pattern, until};

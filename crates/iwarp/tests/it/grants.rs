@@ -2,8 +2,8 @@
 
 //! Sessions: grants in the formats of serde.
 
-use iwarp::session::{GRANT_LEN, RemoteGrant};
 use iwarp::{Stag, TaggedOffset};
+use iwarp_session::{GRANT_LEN, RemoteGrant};
 use serde_test::{
     Compact, Configure, Readable, Token, assert_de_tokens, assert_de_tokens_error, assert_tokens,
 };

@@ -3,10 +3,10 @@
 //! The counts of sessions.
 
 use iwarp::port::MemoryNetwork;
-use iwarp::session::{
+use iwarp::{Access, Device, Options};
+use iwarp_session::{
     Block, Config, Listener, Metrics, OperationError, Operations, RemoteGrant, Session,
 };
-use iwarp::{Access, Device, Options};
 
 use crate::common::sessions::{SessionEnd, pair, pair_with};
 use crate::common::{DEADLINE, until};
@@ -264,7 +264,7 @@ mod recorded {
     fn the_recorder_gets_the_sums_of_all_sessions() {
         let kept = Kept::default();
         let _ends = ::metrics::with_local_recorder(&kept, || {
-            iwarp::session::describe_metrics();
+            iwarp_session::describe_metrics();
             let ends = [work(), work()];
             for (client, server) in &ends {
                 check(&client.session.metrics(), &server.session.metrics());

@@ -9,11 +9,11 @@ use std::thread;
 use std::time::Duration;
 
 use iwarp::cm::ConnectError;
-use iwarp::session::{
+use iwarp::{Access, Device, Options, ProtectionDomain, WcStatus};
+use iwarp_session::{
     Block, BlockPool, Config, Exposed, Failure, Listener, OperationError, Pending, Received,
     RemoteGrant, SendFlags, Session,
 };
-use iwarp::{Access, Device, Options, ProtectionDomain, WcStatus};
 
 use crate::common::sessions::{block_of, done, remote};
 use crate::common::{DEADLINE, pattern, until};
@@ -54,7 +54,7 @@ fn everything_may_go_to_other_threads() {
     fn assert<T: Send + Sync>() {}
     assert::<(Block, BlockPool, Exposed, Session, Pending<Received>, Pending<()>)>();
     assert::<(Config, Listener, Failure)>();
-    assert::<(iwarp::session::Connecting, iwarp::session::Closing, iwarp::session::Request)>();
+    assert::<(iwarp_session::Connecting, iwarp_session::Closing, iwarp_session::Request)>();
 }
 
 #[test]

@@ -7,8 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use iwarp::cm::ConnectParams;
-use iwarp::session::{Block, BlockPool, Config, OperationError, Pending, RemoteGrant};
 use iwarp::{Access, AtomicOp};
+use iwarp_session::{Block, BlockPool, Config, OperationError, Pending, RemoteGrant};
 
 use crate::common::sessions::pair;
 use crate::common::{DEADLINE, pattern, until};

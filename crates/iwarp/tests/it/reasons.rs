@@ -8,10 +8,10 @@ use std::thread;
 use std::time::Duration;
 
 use iwarp::cm::{ConnectError, StartupError};
-use iwarp::session::{Config, Failure, OperationError, Session};
 use iwarp::{
     Ended, ModifyError, OpenError, PostError, QpState, RegisterError, TransitionError, WcStatus,
 };
+use iwarp_session::{Config, Failure, OperationError, Session};
 
 use crate::common::DEADLINE;
 use crate::common::sessions::pair;

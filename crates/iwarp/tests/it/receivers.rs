@@ -7,7 +7,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
-use iwarp::session::{BlockPool, Config, OperationError, Receiver};
+use iwarp_session::{BlockPool, Config, OperationError, Receiver};
 
 use crate::common::sessions::{SessionEnd, pair, pair_with};
 use crate::common::{DEADLINE, until};
@@ -115,11 +115,11 @@ fn receivers_of_many_sessions_share_a_pool() {
     let first = receiving(2, 2 * SESSIONS - 1);
     let pool = first.3.clone();
     let device_pd = first.1.pd.clone();
-    let listener = iwarp::session::Listener::bind(&device_pd, "127.0.0.1:0").unwrap();
+    let listener = iwarp_session::Listener::bind(&device_pd, "127.0.0.1:0").unwrap();
     let mut ends: Vec<_> = (1..SESSIONS)
         .map(|_| {
             let connecting =
-                iwarp::session::Session::connect(&first.0.pd, listener.local_addr().unwrap());
+                iwarp_session::Session::connect(&first.0.pd, listener.local_addr().unwrap());
             let request = listener.accept().wait_timeout(DEADLINE).unwrap();
             let prepared = Config::default().prepare(&device_pd).unwrap();
             let receiver = prepared.receiver(&pool, 2).unwrap();

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use iwarp::Access;
-use iwarp::session::{Block, BlockPool, Config, OperationError, Received, Receiver};
+use iwarp_session::{Block, BlockPool, Config, OperationError, Received, Receiver};
 
 use crate::common::sessions::{SessionEnd, block_of, done, pair, pair_with, remote};
 use crate::common::{DEADLINE, pattern, until};
@@ -178,7 +178,7 @@ fn receivers_that_share_scarce_pools_all_come_on() {
     const MESSAGES: usize = 200;
     let (client, server) = pair(&Config::default());
     let (there, here) = (&client.pd, &server.pd);
-    let listener = iwarp::session::Listener::bind(here, "127.0.0.1:0").unwrap();
+    let listener = iwarp_session::Listener::bind(here, "127.0.0.1:0").unwrap();
     let [one, two] = [0; 2].map(|_| BlockPool::new(here, 8, 3).unwrap());
     let config = Config::default();
     let mut ends = Vec::new();
@@ -252,7 +252,7 @@ fn a_receiver_is_refused_more_pools_than_an_operation_has_blocks() {
 fn messages_with_credits_are_split_as_well() {
     let pools = |pd, count| [8, 1000].map(|len| BlockPool::new(pd, len, count).unwrap());
     let (client, server) = pair(&Config::default());
-    let listener = iwarp::session::Listener::bind(&server.pd, "127.0.0.1:0").unwrap();
+    let listener = iwarp_session::Listener::bind(&server.pd, "127.0.0.1:0").unwrap();
     let there = Config::default().prepare(&client.pd).unwrap();
     let [one, two] = pools(&client.pd, 3);
     let (credits, _receiver) = there.credited([&one, &two], 1).unwrap();

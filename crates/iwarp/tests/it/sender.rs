@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::{SinkExt, TryStreamExt, future};
 use iwarp::Ended;
-use iwarp::session::{Block, BlockPool, Config, OperationError, Receiver, Sender};
+use iwarp_session::{Block, BlockPool, Config, OperationError, Receiver, Sender};
 
 use crate::cancel_safety::{POLLS, after};
 use crate::common::DEADLINE;

@@ -7,10 +7,10 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use iwarp::session::{
+use iwarp::{Access, Device, Options, ProtectionDomain};
+use iwarp_session::{
     Block, BlockPool, Config, Failure, Listener, OperationError, Pending, Received, Session,
 };
-use iwarp::{Access, Device, Options, ProtectionDomain};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 use tokio::time::timeout;

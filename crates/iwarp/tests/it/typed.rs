@@ -5,8 +5,8 @@
 use std::sync::atomic::Ordering;
 
 use iwarp::Access;
-use iwarp::session::typed::OutOfBounds;
-use iwarp::session::{
+use iwarp_session::typed::OutOfBounds;
+use iwarp_session::{
     Block, Config, Exposed, ExposedSlice, OperationError, RemoteGrant, RemoteSlice, TypedBlock,
 };
 use zerocopy::big_endian::{U16, U32};

@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Acquire;
 
-use iwarp::session::{Block, Exposed, Listener};
 use iwarp::{Access, ProtectionDomain};
 use iwarp_learn::{Failure, accept_and_grant, connect_for_grant, learn};
+use iwarp_session::{Block, Exposed, Listener};
 
 const CLIENTS: usize = 2;
 const ROUNDS: usize = 100;

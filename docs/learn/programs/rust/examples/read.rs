@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
-use iwarp::session::{Block, Exposed, Listener};
 use iwarp::{Access, ProtectionDomain};
 use iwarp_learn::{Failure, accept_and_grant, connect_for_grant, learn};
+use iwarp_session::{Block, Exposed, Listener};
 
 /// Bytes of a row: a name, filled up with zeros, and a height.
 const ROW: usize = NAME + 4;

@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
-use iwarp::session::{Block, Exposed, Listener, RemoteGrant, Session};
 use iwarp::{Access, ProtectionDomain};
 use iwarp_learn::{Failure, accept_and_grant, connect_for_grant, learn};
+use iwarp_session::{Block, Exposed, Listener, RemoteGrant, Session};
 
 const SLOTS: usize = 64;
 /// Bytes of a slot: key and value, both filled up with zeros, and a checksum of these.

@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
-use iwarp::session::{Block, Config, Exposed, GRANT_LEN, Listener, RemoteGrant};
 use iwarp::{Access, ProtectionDomain};
 use iwarp_learn::{Failure, learn};
+use iwarp_session::{Block, Config, Exposed, GRANT_LEN, Listener, RemoteGrant};
 
 fn main() -> Result<(), Failure> {
     learn(server, client, 1)

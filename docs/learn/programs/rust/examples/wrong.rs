@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
-use iwarp::session::{Block, Config, Exposed, Failure as Failed, Listener, RemoteGrant};
 use iwarp::{Access, ProtectionDomain, Stag, TaggedOffset};
 use iwarp_learn::{Failure, connect_for_grant, learn, print_later};
+use iwarp_session::{Block, Config, Exposed, Failure as Failed, Listener, RemoteGrant};
 
 const MISTAKES: [&str; 4] = [
     "a Read beyond the end",

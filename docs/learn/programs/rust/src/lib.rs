@@ -6,9 +6,9 @@ use std::process::exit;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use iwarp::session::{Block, Config, Exposed, GRANT_LEN, Listener, Pending, Received, RemoteGrant};
-use iwarp::session::{Request, Session};
 use iwarp::{Device, Options, Personality, ProtectionDomain, cm};
+use iwarp_session::{Block, Config, Exposed, GRANT_LEN, Listener, Pending, Received, RemoteGrant};
+use iwarp_session::{Request, Session};
 
 /// The error that ends a program early.
 pub type Failure = Box<dyn Error + Send + Sync>;

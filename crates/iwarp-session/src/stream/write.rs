@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The writing half of a byte stream.
+
+use std::fmt;
+use std::io::{self, IoSlice, Write};
+use std::mem;
+#[cfg(feature = "tokio")]
+use std::pin::Pin;
+use std::sync::Arc;
+#[cfg(feature = "tokio")]
+use std::task::{Context, Poll, ready};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use iwarp::verbs::Ended;
+
+use crate::stream::shared::Shared;
+use crate::{Block, BlockPool, Credit, Credits, Failure, OperationError, Pending};
+#[cfg(feature = "tokio")]
+use crate::{Crediting, Taking};
+
+/// The time that the last message of a stream that was dropped goes without a look, at first and at
+/// most.
+const FIRST_LOOK: Duration = Duration::from_millis(1);
+const LAST_LOOK: Duration = Duration::from_millis(100);
+
+/// The half of a [`ByteStream`](super::ByteStream) that writes.
+///
+/// Dropping it ends its direction of the stream, as [`finish`](Self::finish) does, in the
+/// background: the connection stays up until that is on its way, or the device's `linger` has
+/// passed. A thread that panics drops it without that.
+pub struct WriteHalf {
+    shared: Arc<Shared>,
+    needs: Needs,
+    /// Bytes that a message may have.
+    message_len: usize,
+    /// Messages that one write posts at most: half of the blocks, so that the peer empties some
+    /// while this end fills others.
+    most: usize,
+    last: Last,
+    timeout: Option<Duration>,
+}
+
+/// The message that ends the stream.
+enum Last {
+    /// Its credit is put aside from the beginning, so that it never waits for the peer's program to
+    /// read. There is none where the connection had ended by then.
+    Kept(Option<Credit>),
+    Sent(Pending<()>),
+    /// It was handed to the transport, and all before it, or the connection has ended.
+    Done,
+}
+
+impl WriteHalf {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        credits: Credits,
+        pool: BlockPool,
+        message_len: usize,
+    ) -> Self {
+        let last = Last::Kept(credits.try_reserve());
+        let most = pool.count().div_ceil(2);
+        Self { shared, needs: Needs::new(credits, pool), message_len, most, last, timeout: None }
+    }
+
+    pub(super) const fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Sets how long a write, or [`finish`](Self::finish), may wait in a thread; `None`, the
+    /// default, is for ever. It then fails with `TimedOut`, and nothing of that write was sent.
+    pub fn set_write_timeout(&mut self, timeout: Option<Duration>) {
+        self.timeout = timeout;
+    }
+
+    /// Says that no more bytes come: behind those that were written, the peer reads the end of the
+    /// stream. Waits, in this thread, until all of it was handed to the transport, after which the
+    /// process may end; not until the peer has read it. In tasks, `shutdown` does that.
+    ///
+    /// Succeeds as well if the peer has closed the connection: whether it had read everything is
+    /// not known.
+    ///
+    /// # Errors
+    ///
+    /// As for writing. After `TimedOut` it may be called again.
+    pub fn finish(&mut self) -> io::Result<()> {
+        let deadline = self.deadline();
+        match self.send_last() {
+            Last::Sent(sent) => {
+                let done = sent.wait_until(deadline).ok_or(OperationError::Timeout)?;
+                self.finished(done)
+            }
+            Last::Kept(_) | Last::Done => Ok(()),
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.timeout.and_then(|timeout| Instant::now().checked_add(timeout))
+    }
+
+    fn send_last(&mut self) -> &mut Last {
+        if let Last::Kept(credit) = &mut self.last {
+            self.last = Last::Sent(match credit.take() {
+                Some(credit) => credit.send_inline(&[]),
+                None => {
+                    let over = Failure::new(OperationError::Disconnected, None);
+                    Pending::new(&self.shared.session.handle, Err(over))
+                }
+            });
+        }
+        &mut self.last
+    }
+
+    fn finished(&mut self, done: Result<(), Failure>) -> io::Result<()> {
+        self.last = Last::Done;
+        match done {
+            Err(_) if self.shared.session.ended() == Some(Ended::Closed) => Ok(()),
+            done => done.map_err(|failure| self.error(failure.error)),
+        }
+    }
+
+    /// True if there are bytes to write.
+    fn has_any(&self, bufs: &[IoSlice<'_>]) -> io::Result<bool> {
+        match self.last {
+            Last::Kept(_) => Ok(bufs.iter().any(|buf| !buf.is_empty())),
+            Last::Sent(_) | Last::Done => Err(io::ErrorKind::BrokenPipe.into()),
+        }
+    }
+
+    /// Sends as many of the bytes as the first message takes, and then as many as more messages
+    /// take for which nothing has to be waited; says how many.
+    fn send(&mut self, first: (Credit, Block), bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut rest = Rest { bufs, at: 0 };
+        let (credit, mut block) = first;
+        let count = rest.fill(&mut block, self.message_len);
+        if rest.is_empty() || self.most == 1 {
+            // Its result is dropped: its block goes back to the pool when it is done.
+            return match credit.send(block).refusal() {
+                Some(failure) => Err(self.error(failure.error)),
+                None => Ok(count),
+            };
+        }
+        let mut batch = self.shared.session.batch();
+        let mut sent = Vec::with_capacity(self.most);
+        let mut next = Some((credit, block, count));
+        while let Some((credit, block, count)) = next {
+            if batch.add_credit(credit).is_err() {
+                unreachable!("of this session");
+            }
+            sent.push((batch.send(block), count));
+            next = match sent.len() < self.most && !rest.is_empty() {
+                true => self.needs.more().map(|(credit, mut block)| {
+                    let count = rest.fill(&mut block, self.message_len);
+                    (credit, block, count)
+                }),
+                false => None,
+            };
+        }
+        let Err(error) = batch.post() else {
+            return Ok(sent.iter().map(|(_, count)| count).sum());
+        };
+        // Memory may run out on the way: those before were sent.
+        let posted = sent.iter_mut().map_while(|(message, count)| match message.take() {
+            Some(Err(_)) => None,
+            Some(Ok(_)) | None => Some(*count),
+        });
+        match posted.sum() {
+            0 => Err(self.error(error)),
+            count => Ok(count),
+        }
+    }
+
+    fn error(&self, error: OperationError) -> io::Error {
+        let error = io::Error::from(match (error, self.shared.session.ended()) {
+            (OperationError::Disconnected, Some(why)) => OperationError::Ended(why),
+            (error, _) => error,
+        });
+        match error.kind() {
+            io::ErrorKind::NotConnected => io::Error::new(io::ErrorKind::BrokenPipe, error),
+            _ => error,
+        }
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(super) fn poll_write_bytes(
+        &mut self,
+        context: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        if !self.has_any(bufs)? {
+            return Poll::Ready(Ok(0));
+        }
+        let ready = ready!(self.needs.poll(context));
+        let first = ready.map_err(|error| self.error(error))?;
+        Poll::Ready(self.send(first, bufs))
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(super) fn poll_finish(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.send_last() {
+            Last::Sent(sent) => {
+                let done = ready!(Pin::new(sent).poll(context));
+                Poll::Ready(self.finished(done))
+            }
+            Last::Kept(_) | Last::Done => Poll::Ready(Ok(())),
+        }
+    }
+}
+
+/// Blocks the thread. Tasks use tokio's trait.
+impl Write for WriteHalf {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[IoSlice::new(buf)])
+    }
+
+    /// As if the slices were one: short ones are one message together.
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        if !self.has_any(bufs)? {
+            return Ok(0);
+        }
+        let ready = self.needs.wait(self.deadline());
+        let first = ready.map_err(|error| self.error(error))?;
+        self.send(first, bufs)
+    }
+
+    /// Does nothing: written bytes are on their way.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for WriteHalf {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            return;
+        }
+        self.send_last();
+        if let Last::Sent(sent) = mem::replace(&mut self.last, Last::Done) {
+            let left = self.shared.session.pd().linger();
+            see_off(Arc::clone(&self.shared), sent, FIRST_LOOK, left);
+        }
+    }
+}
+
+/// Keeps the session until its last message was handed to the transport, on the worker's thread:
+/// when it is closed at once, a message is lost that the first one of the peer has to come before
+/// (RFC 5044 §7.1.2). Delays after that are the engine's matter.
+fn see_off(shared: Arc<Shared>, sent: Pending<()>, wait: Duration, left: Duration) {
+    let Some(core) = shared.session.handle.alive().cloned() else { return };
+    let wait = wait.min(left);
+    if !sent.is_done() && !wait.is_zero() {
+        let again = (wait * 2).min(LAST_LOOK);
+        let look = move || see_off(shared, sent, again, left - wait);
+        core.background.after(wait, Box::new(look));
+    }
+}
+
+impl fmt::Debug for WriteHalf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WriteHalf")
+            .field("session", &self.shared.session)
+            .field("over", &!matches!(self.last, Last::Kept(_)))
+            .finish_non_exhaustive()
+    }
+}
+
+/// The needs of a message: a receive of the peer with a place in the send queue, and a block. A
+/// write that is given up leaves here what it has, for the next one.
+struct Needs {
+    credits: Credits,
+    pool: BlockPool,
+    credit: Option<Credit>,
+    block: Option<Block>,
+    #[cfg(feature = "tokio")]
+    crediting: Option<Crediting>,
+    #[cfg(feature = "tokio")]
+    taking: Option<Taking>,
+}
+
+impl Needs {
+    const fn new(credits: Credits, pool: BlockPool) -> Self {
+        Self {
+            credits,
+            pool,
+            credit: None,
+            block: None,
+            #[cfg(feature = "tokio")]
+            crediting: None,
+            #[cfg(feature = "tokio")]
+            taking: None,
+        }
+    }
+
+    fn wait(&mut self, deadline: Option<Instant>) -> Result<(Credit, Block), OperationError> {
+        #[cfg(feature = "tokio")]
+        {
+            // They would wake a task, and not this thread.
+            self.crediting = None;
+            self.taking = None;
+        }
+        if self.credit.is_none() {
+            self.credit = Some(self.credits.reserve().wait_until(deadline)?);
+        }
+        if self.block.is_none() {
+            self.block = Some(self.pool.take().wait_until(deadline)?);
+        }
+        Ok(self.take())
+    }
+
+    /// Another message's, if it is there at once.
+    fn more(&mut self) -> Option<(Credit, Block)> {
+        let credit = self.credits.try_reserve()?;
+        let Some(block) = self.pool.try_take() else {
+            // For the next write.
+            self.credit = Some(credit);
+            return None;
+        };
+        Some((credit, block))
+    }
+
+    #[cfg(feature = "tokio")]
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(Credit, Block), OperationError>> {
+        if self.credit.is_none() {
+            let crediting = self.crediting.get_or_insert_with(|| self.credits.reserve());
+            let credit = ready!(Pin::new(crediting).poll(context));
+            self.crediting = None;
+            self.credit = Some(credit?);
+        }
+        if self.block.is_none() {
+            let taking = self.taking.get_or_insert_with(|| self.pool.take());
+            let block = ready!(Pin::new(taking).poll(context));
+            self.taking = None;
+            self.block = Some(block?);
+        }
+        Poll::Ready(Ok(self.take()))
+    }
+
+    fn take(&mut self) -> (Credit, Block) {
+        let both = self.credit.take().zip(self.block.take());
+        both.unwrap_or_else(|| unreachable!("just seen"))
+    }
+}
+
+/// The bytes of a write that are in no message yet.
+struct Rest<'a, 'b> {
+    bufs: &'a [IoSlice<'b>],
+    /// Bytes of the first one that are.
+    at: usize,
+}
+
+impl Rest<'_, '_> {
+    fn is_empty(&self) -> bool {
+        self.bufs.iter().map(|buf| buf.len()).sum::<usize>() == self.at
+    }
+
+    /// Makes as many of them as there are, up to `len`, the content of the block; says how many.
+    fn fill(&mut self, block: &mut Block, len: usize) -> usize {
+        block.set_len(len);
+        let mut filled = 0;
+        while let Some(buf) = self.bufs.first()
+            && filled < len
+        {
+            let count = (buf.len() - self.at).min(len - filled);
+            block[filled..filled + count].copy_from_slice(&buf[self.at..self.at + count]);
+            filled += count;
+            self.at += count;
+            if self.at == buf.len() {
+                self.bufs = &self.bufs[1..];
+                self.at = 0;
+            }
+        }
+        block.set_len(filled);
+        filled
+    }
+}
