@@ -256,6 +256,73 @@ fn handlers_that_pass_on_to_each_other_come_to_an_end() {
     assert_eq!(chained(libc::SIG_DFL, 0), End::Signal(libc::SIGSEGV));
 }
 
+/// A program has a handler for a moment, and puts back what it has found.
+#[test]
+fn a_handler_that_was_there_for_a_moment_is_not_called_afterwards() {
+    let with_a_moment = |first: usize| {
+        in_child(|| {
+            install(first, 0);
+            let gone = Gone::new();
+            PAGE_AT.store(gone.start.addr(), Ordering::SeqCst);
+            for _ in 0..20 {
+                let found = install(passes_on as *const () as usize, libc::SA_SIGINFO);
+                BEFORE_OTHER.store(found.sa_sigaction, Ordering::SeqCst);
+                keep_fault_handler();
+                assert!(gone.survives());
+                // SAFETY: what the system has returned.
+                unsafe { libc::sigaction(libc::SIGSEGV, &found, null_mut()) };
+                keep_fault_handler();
+                assert!(gone.survives());
+            }
+            let result = both_work(&gone);
+            result + 8 * i32::from(OTHER.load(Ordering::SeqCst) == 0)
+        })
+    };
+    assert_eq!(with_a_moment(with_one()), End::Exit(15));
+    assert_eq!(with_a_moment(libc::SIG_DFL), End::Signal(libc::SIGSEGV));
+}
+
+/// By `signal`, which keeps an address and no flags.
+#[test]
+fn a_handler_that_is_put_back_without_its_flags_gets_them_back() {
+    for moment in [with_one(), libc::SIG_DFL] {
+        let end = in_child(|| {
+            install(with_one(), 0);
+            let gone = Gone::new();
+            // SAFETY: a handler that the kernel calls with what `signal` promises.
+            unsafe {
+                let found = libc::signal(libc::SIGSEGV, moment);
+                libc::signal(libc::SIGSEGV, found);
+            }
+            keep_fault_handler();
+            both_work(&gone)
+        });
+        assert_eq!(end, End::Exit(7));
+    }
+}
+
+/// More handlers than there is room for.
+#[test]
+fn many_handlers_may_come_one_after_the_other() {
+    let end = in_child(|| {
+        let gone = Gone::new();
+        for turn in 0..100 {
+            let flags = [0, libc::SA_RESTART, libc::SA_NODEFER, libc::SA_ONSTACK][turn % 4];
+            match turn % 3 {
+                0 => install(with_one(), flags),
+                1 => install(with_three(), flags | libc::SA_SIGINFO),
+                _ => install(libc::SIG_DFL, flags),
+            };
+            keep_fault_handler();
+            assert!(gone.survives());
+        }
+        install(with_three(), libc::SA_SIGINFO);
+        keep_fault_handler();
+        both_work(&gone)
+    });
+    assert_eq!(end, End::Exit(7));
+}
+
 /// As many times as one likes.
 #[test]
 fn faults_of_both_kinds_may_alternate() {

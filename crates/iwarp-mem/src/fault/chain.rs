@@ -6,6 +6,10 @@
 //! know itself; when ours has come back, it calls that one first. So the two could call each other
 //! without end. That is noticed by the signal's frame, whose address both pass on: who is called
 //! for a frame from within another call for it goes to the handler before the last one.
+//!
+//! A program that puts back what it has found, which is ours, means the handlers of that time: one
+//! that it had for a moment is not to be called any more. So ours is several functions, the
+//! *entries*, each with an order of its own, and comes back as another one than it went.
 
 use std::ffi::{c_int, c_void};
 use std::mem;
@@ -15,14 +19,19 @@ use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
 const MOST: usize = 16;
 /// Of those, how many can stand before each other.
 const DEEP: u32 = 8;
-/// In [`Chain::order`]: the default action.
+/// Our own functions; programs see two or three in their lives.
+pub(super) const ENTRIES: usize = 8;
+/// In [`Chain::orders`]: the default action.
 const DEFAULT: u64 = 0xff;
 
 /// The handlers that one signal had before ours.
 pub(super) struct Chain {
     known: [Known; MOST],
-    /// The numbers of handlers, each plus one, the last one that ours replaced in the lowest byte.
-    order: AtomicU64,
+    /// Of each entry, the numbers of handlers, each plus one, the last one that it replaced in the
+    /// lowest byte.
+    orders: [AtomicU64; ENTRIES],
+    /// The entry that was in force when a thread looked last.
+    last: AtomicUsize,
 }
 
 /// Written once, before its number is in any order.
@@ -50,31 +59,42 @@ pub(super) enum Called {
 
 impl Chain {
     pub(super) const fn new() -> Self {
-        Self { known: [const { Known::new() }; MOST], order: AtomicU64::new(0) }
+        Self {
+            known: [const { Known::new() }; MOST],
+            orders: [const { AtomicU64::new(0) }; ENTRIES],
+            last: AtomicUsize::new(0),
+        }
     }
 
-    /// Puts the action before all others. Not to be called by two threads at a time.
-    pub(super) fn push(&self, handler: usize, flags: c_int) {
+    /// Notes the entry that is in force.
+    pub(super) fn found(&self, entry: usize) {
+        if self.last.load(Ordering::Relaxed) != entry {
+            self.last.store(entry, Ordering::Relaxed);
+        }
+    }
+
+    /// The entry that has the action before all others, to be installed. Not to be called by two
+    /// threads at a time.
+    pub(super) fn entry_before(&self, handler: usize, flags: c_int) -> usize {
         let number = if handler == libc::SIG_DFL { DEFAULT } else { self.number(handler, flags) };
-        let mut order = self.order.load(Ordering::Relaxed);
-        loop {
-            // Its earlier entry is left out.
-            let mut new = number;
-            let mut at = 8;
-            for depth in 0..DEEP {
-                let other = order >> (8 * depth) & 0xff;
-                if other != number && at < 8 * DEEP {
-                    new |= other << at;
-                    at += 8;
-                }
-            }
-            let swap =
-                self.order.compare_exchange(order, new, Ordering::Release, Ordering::Relaxed);
-            match swap {
-                Ok(_) => return,
-                Err(now) => order = now,
+        let last = self.last.load(Ordering::Relaxed);
+        let order = self.orders[last].load(Ordering::Relaxed);
+        // Its earlier place is left out.
+        let mut new = number;
+        let mut at = 8;
+        for depth in 0..DEEP {
+            let other = order >> (8 * depth) & 0xff;
+            if other != number && at < 8 * DEEP {
+                new |= other << at;
+                at += 8;
             }
         }
+        let with =
+            |wanted| self.orders.iter().position(|order| order.load(Ordering::Relaxed) == wanted);
+        // Where there are more than there is room for, the oldest has a new order.
+        let entry = with(new).or_else(|| with(0)).unwrap_or((last + 1) % ENTRIES);
+        self.orders[entry].store(new, Ordering::Release);
+        entry
     }
 
     fn number(&self, handler: usize, flags: c_int) -> u64 {
@@ -98,21 +118,23 @@ impl Chain {
         MOST as u64
     }
 
-    /// Calls the handler whose turn it is. `here` is an address on the stack of the caller's frame.
+    /// Calls the handler whose turn it is before an entry. `here` is an address on the stack of the
+    /// caller's frame.
     ///
     /// # Safety
     ///
     /// The arguments are those of a handler's call.
     pub(super) unsafe fn call(
         &self,
+        entry: usize,
         here: usize,
         signal: c_int,
         info: *mut libc::siginfo_t,
         context: *mut c_void,
     ) -> Called {
-        let flight = Flight::begin(context.addr(), here);
+        let flight = Flight::begin(context.addr(), here, entry);
         let depth = flight.depth.min(DEEP);
-        let order = self.order.load(Ordering::Acquire);
+        let order = self.orders[entry].load(Ordering::Acquire);
         let number = if depth == DEEP { 0 } else { order >> (8 * depth) & 0xff };
         if number == 0 || number == DEFAULT {
             return Called::Default;
@@ -126,7 +148,8 @@ impl Chain {
         if flags & libc::SA_RESETHAND != 0 {
             // Once, as the kernel would.
             let gone = order | DEFAULT << (8 * depth);
-            let _ = self.order.compare_exchange(order, gone, Ordering::Relaxed, Ordering::Relaxed);
+            let order_now = &self.orders[entry];
+            let _ = order_now.compare_exchange(order, gone, Ordering::Relaxed, Ordering::Relaxed);
         }
         // SAFETY: the program gave the kernel this address for a function of the type that the
         // flags tell, and the arguments are what the kernel calls it with.
@@ -153,12 +176,13 @@ struct Slot {
     frame: AtomicUsize,
     /// The place on the stack of the first call for it.
     here: AtomicUsize,
-    depth: AtomicUsize,
+    /// The calls for it that are under way, of each entry a byte.
+    calls: AtomicU64,
 }
 
 impl Slot {
     const fn new() -> Self {
-        Self { frame: AtomicUsize::new(0), here: AtomicUsize::new(0), depth: AtomicUsize::new(0) }
+        Self { frame: AtomicUsize::new(0), here: AtomicUsize::new(0), calls: AtomicU64::new(0) }
     }
 }
 
@@ -166,18 +190,21 @@ impl Slot {
 struct Flight {
     slot: &'static Slot,
     frame: usize,
+    /// The calls that were under way before it.
+    before: u64,
+    /// Those of them that were of the entry.
     depth: u32,
 }
 
 impl Flight {
-    fn begin(frame: usize, here: usize) -> Self {
+    fn begin(frame: usize, here: usize, entry: usize) -> Self {
         if let Some(slot) = FLIGHTS.iter().find(|slot| slot.frame.load(Ordering::Relaxed) == frame)
         {
             // A call within the first one stands below it. Else the first was left by a jump, and
             // this is another signal whose frame has its place.
             let nested = here < slot.here.load(Ordering::Relaxed);
-            let depth = if nested { slot.depth.load(Ordering::Relaxed) + 1 } else { 0 };
-            return Self::at(slot, frame, here, depth);
+            let before = if nested { slot.calls.load(Ordering::Relaxed) } else { 0 };
+            return Self::at(slot, frame, here, before, entry);
         }
         let free = FLIGHTS.iter().find(|slot| {
             slot.frame.compare_exchange(0, frame, Ordering::Relaxed, Ordering::Relaxed).is_ok()
@@ -187,15 +214,17 @@ impl Flight {
             slot.frame.store(frame, Ordering::Relaxed);
             slot
         });
-        Self::at(slot, frame, here, 0)
+        Self::at(slot, frame, here, 0, entry)
     }
 
-    fn at(slot: &'static Slot, frame: usize, here: usize, depth: usize) -> Self {
-        if depth == 0 {
+    fn at(slot: &'static Slot, frame: usize, here: usize, before: u64, entry: usize) -> Self {
+        if before == 0 {
             slot.here.store(here, Ordering::Relaxed);
         }
-        slot.depth.store(depth, Ordering::Relaxed);
-        Self { slot, frame, depth: depth as u32 }
+        let depth = before >> (8 * entry) & 0xff;
+        let one = if depth < 0xff { 1 << (8 * entry) } else { 0 };
+        slot.calls.store(before + one, Ordering::Relaxed);
+        Self { slot, frame, before, depth: depth as u32 }
     }
 }
 
@@ -204,9 +233,9 @@ impl Drop for Flight {
         if self.slot.frame.load(Ordering::Relaxed) != self.frame {
             return;
         }
-        match self.depth.checked_sub(1) {
-            Some(outer) => self.slot.depth.store(outer as usize, Ordering::Relaxed),
-            None => self.slot.frame.store(0, Ordering::Relaxed),
+        self.slot.calls.store(self.before, Ordering::Relaxed);
+        if self.before == 0 {
+            self.slot.frame.store(0, Ordering::Relaxed);
         }
     }
 }

@@ -7,7 +7,7 @@ use std::mem::{self, MaybeUninit};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
-use super::chain::{self, Chain};
+use super::chain::{self, Chain, ENTRIES};
 use super::mask;
 use super::table::end_of_block;
 
@@ -27,15 +27,40 @@ pub(super) fn is_wanted() -> bool {
 /// Installs the handler for both signals where it is not. False if that cannot be done.
 pub(super) fn keep() -> bool {
     WANTED.store(true, Ordering::Relaxed);
-    SIGNALS.into_iter().all(|signal| is_ours(signal) || install(signal))
+    SIGNALS.into_iter().all(|signal| is_kept(signal) || install(signal))
 }
 
-fn is_ours(signal: c_int) -> bool {
-    action(signal, None).is_some_and(|action| action.sa_sigaction == address())
+/// True if the handler is there, as it was installed.
+fn is_kept(signal: c_int) -> bool {
+    let found = action(signal, None);
+    let entry = found.filter(has_our_flags).and_then(|found| entry_at(found.sa_sigaction));
+    entry.inspect(|&entry| before(signal).found(entry)).is_some()
 }
 
-fn address() -> usize {
-    handler as *const () as usize
+/// The flags without which it gets nothing to go by. A program that puts it back by `signal` has it
+/// without them.
+const OURS: c_int = libc::SA_SIGINFO | libc::SA_ONSTACK;
+
+fn has_our_flags(action: &libc::sigaction) -> bool {
+    action.sa_flags & OURS == OURS
+}
+
+type Handler = unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
+
+const HANDLERS: [Handler; ENTRIES] = [
+    handler::<0>,
+    handler::<1>,
+    handler::<2>,
+    handler::<3>,
+    handler::<4>,
+    handler::<5>,
+    handler::<6>,
+    handler::<7>,
+];
+
+/// The entry whose function is at the address.
+fn entry_at(address: usize) -> Option<usize> {
+    HANDLERS.iter().position(|&handler| handler as usize == address)
 }
 
 /// The action in force, which is replaced by `new`.
@@ -51,24 +76,28 @@ fn action(signal: c_int, new: Option<&libc::sigaction>) -> Option<libc::sigactio
 #[cold]
 fn install(signal: c_int) -> bool {
     let _one_at_a_time = Installing::begin();
-    let Some(found) = action(signal, None) else { return false };
-    if found.sa_sigaction == address() {
-        return true;
+    let Some(mut found) = action(signal, None) else { return false };
+    loop {
+        let entry = match entry_at(found.sa_sigaction) {
+            Some(_) if has_our_flags(&found) => return true,
+            Some(entry) => entry,
+            // First, as the handler may be needed as soon as it is there.
+            None => before(signal).entry_before(found.sa_sigaction, found.sa_flags),
+        };
+        let mut ours = found;
+        ours.sa_sigaction = HANDLERS[entry] as usize;
+        // The flags for which the handler before asked hold on where it is called from ours. That
+        // is on the alternative stack, where the thread has one: others may have no room.
+        let kept = libc::SA_NODEFER | libc::SA_RESTART;
+        ours.sa_flags = OURS | (found.sa_flags & kept);
+        let Some(replaced) = action(signal, Some(&ours)) else { return false };
+        before(signal).found(entry);
+        if replaced.sa_sigaction == found.sa_sigaction {
+            return true;
+        }
+        // The program has changed it just now.
+        found = replaced;
     }
-    // First, as the handler may be needed as soon as it is there.
-    before(signal).push(found.sa_sigaction, found.sa_flags);
-    let mut ours = found;
-    ours.sa_sigaction = address();
-    // The flags for which the handler before asked hold on where it is called from ours. That is on
-    // the alternative stack, where the thread has one: others may have no room.
-    let kept = libc::SA_NODEFER | libc::SA_RESTART;
-    ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | (found.sa_flags & kept);
-    let Some(replaced) = action(signal, Some(&ours)) else { return false };
-    if replaced.sa_sigaction != address() {
-        // Mostly the one found; another if the program has changed it just now.
-        before(signal).push(replaced.sa_sigaction, replaced.sa_flags);
-    }
-    true
 }
 
 /// Held by one thread at a time. A child that was forked meanwhile takes it from the parent's
@@ -104,7 +133,11 @@ impl Drop for Installing {
 }
 
 /// Only what is safe in the midst of anything: no lock, no memory, no thread-local.
-unsafe extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+unsafe extern "C" fn handler<const ENTRY: usize>(
+    signal: c_int,
+    info: *mut libc::siginfo_t,
+    context: *mut c_void,
+) {
     // SAFETY: the kernel passes both, or a handler that came after ours passes on what it was
     // given.
     let by_fault = unsafe { (*info).si_code } > 0;
@@ -118,7 +151,7 @@ unsafe extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context:
     }
     let here = (&raw const by_fault).addr();
     // SAFETY: likewise.
-    match unsafe { before(signal).call(here, signal, info, context) } {
+    match unsafe { before(signal).call(ENTRY, here, signal, info, context) } {
         chain::Called::Handler => {}
         chain::Called::Ignored if !by_fault => {}
         // The kernel lets no process ignore a fault.

@@ -11,8 +11,12 @@
 //! the next registration on, or from the next access ([`admit()`]), which also sees to it that the
 //! thread does not block the two signals.
 //!
+//! A program that puts back what it has found, ours, gets the handlers of that time
+//! ([`chain`]), and one that puts it back by `signal` gets it with its flags at the next look.
+//!
 //! The gap that remains: a fault right behind such a change, in a thread whose look still holds, or
-//! where it is made in the midst of an access.
+//! where it is made in the midst of an access; and, where the program has put the default back, one
+//! of the signals that is sent while a thread has it unblocked for an access.
 //!
 //! (Considered: to interpose `sigaction`. That does not reach programs that load the library later
 //! than the C library, as plug-ins do, nor runtimes that make the system call.
