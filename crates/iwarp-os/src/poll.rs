@@ -17,6 +17,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::environment;
 use crate::fd::{FdPlace, OurFd, as_fd};
+use crate::thread::{KernelSet, blocked_in_waits};
 
 /// A set of descriptors to wait for. It may itself be in another set (a level-triggered group
 /// of sockets inside a worker's one-shot set): it is readable while one of its own is ready.
@@ -131,15 +132,15 @@ impl Epoll {
         });
         let millis = i32::try_from(millis).unwrap_or(i32::MAX);
         // SAFETY: `wait_by` names room that the kernel may fill.
-        self.wait_by(events, |fd, room, most| unsafe {
+        self.wait_by(events, |fd, room, most, mask| unsafe {
             libc::syscall(
                 libc::SYS_epoll_pwait,
                 fd,
                 room,
                 most,
                 millis,
-                std::ptr::null::<libc::sigset_t>(),
-                0usize,
+                mask,
+                size_of::<KernelSet>(),
             )
         })
     }
@@ -153,16 +154,8 @@ impl Epoll {
             timeout.map(|timeout| [capped_secs(timeout), i64::from(timeout.subsec_nanos())]);
         let end = kernel.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         // SAFETY: `wait_by` names room that the kernel may fill; `kernel` is only read.
-        let result = self.wait_by(events, |fd, room, most| unsafe {
-            libc::syscall(
-                libc::SYS_epoll_pwait2,
-                fd,
-                room,
-                most,
-                end,
-                std::ptr::null::<libc::sigset_t>(),
-                0usize,
-            )
+        let result = self.wait_by(events, |fd, room, most, mask| unsafe {
+            libc::syscall(libc::SYS_epoll_pwait2, fd, room, most, end, mask, size_of::<KernelSet>())
         });
         if is_refused(&result) {
             inexact().store(true, Ordering::Relaxed);
@@ -173,16 +166,22 @@ impl Epoll {
     /// Waits by a system call of all six arguments: valgrind looks at the length of the signal mask
     /// also where there is none, and reports what a call that leaves it out has in the register.
     ///
-    /// `call` gets the set, the room for events and how many there is room for, and returns how
-    /// many of them the kernel has filled in.
+    /// `call` gets the set, the room for events, how many there is room for, and the signals that
+    /// are blocked meanwhile (null: no others than before). It returns how many events the kernel
+    /// has filled in.
+    ///
+    /// A thread of ours has no signal unblocked while it waits: what it does with those that come
+    /// is up to its handler, which the program may have taken away.
     fn wait_by(
         &self,
         events: &mut Events,
-        call: impl FnOnce(RawFd, *mut MaybeUninit<epoll::Event>, i32) -> libc::c_long,
+        call: impl FnOnce(RawFd, *mut MaybeUninit<epoll::Event>, i32, *const KernelSet) -> libc::c_long,
     ) -> io::Result<()> {
         let room = events.list.spare_capacity_mut();
         let most = i32::try_from(room.len()).unwrap_or(i32::MAX);
-        let found = call(self.fd.as_raw_fd(), room.as_mut_ptr(), most);
+        let mask = blocked_in_waits();
+        let mask = mask.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        let found = call(self.fd.as_raw_fd(), room.as_mut_ptr(), most, mask);
         let Ok(found) = usize::try_from(found) else { return Err(io::Error::last_os_error()) };
         // SAFETY: the kernel has filled in that many, no more than there was room for.
         unsafe { events.list.set_len(found) };

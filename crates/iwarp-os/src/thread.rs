@@ -26,6 +26,27 @@ static OURS: PerProcess<Ours> = PerProcess::new();
 thread_local! {
     /// In a thread of this file: the signals that were blocked in the one that has started it.
     static PROGRAMS: Cell<Option<libc::sigset_t>> = const { Cell::new(None) };
+    /// In such a thread: all that it blocks, as the kernel has it.
+    static ALL: Cell<Option<KernelSet>> = const { Cell::new(None) };
+}
+
+/// A set of signals as the kernel has it, but for MIPS, where it is longer.
+pub(crate) type KernelSet = u64;
+
+/// The signals that the calling thread blocks as it begins, if it is one of ours. It may have some
+/// of them unblocked meanwhile, though not while it waits.
+pub(crate) fn blocked_in_waits() -> Option<KernelSet> {
+    ALL.get()
+}
+
+fn blocked_now() -> Option<KernelSet> {
+    let mut set: KernelSet = 0;
+    let (none, len) = (null::<KernelSet>(), size_of::<KernelSet>());
+    // SAFETY: without a new set, the kernel writes the one in force to `set`, or fails.
+    let done = unsafe {
+        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_BLOCK, none, &raw mut set, len)
+    };
+    (done == 0).then_some(set)
 }
 
 /// A thread. Dropping this lets it run on.
@@ -225,6 +246,7 @@ extern "C" fn run<F: FnOnce()>(start: *mut c_void) -> *mut c_void {
     // SAFETY: a string of at most 15 bytes and a NUL, for the kernel to copy.
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
     PROGRAMS.set(Some(before));
+    ALL.set(blocked_now());
     let ours = OURS.get();
     ours.running.fetch_add(1, Ordering::SeqCst);
     ours.changes.fetch_add(1, Ordering::SeqCst);

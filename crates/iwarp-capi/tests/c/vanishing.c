@@ -28,7 +28,13 @@ static void take_faults(void)
 }
 
 /* What the program does with its signals when its memory is registered and connected. */
-static enum { NOTHING, INSTALLS, BLOCKS } late;
+static enum { NOTHING, INSTALLS, RESETS, BLOCKS } late;
+
+/* As if nobody had ever had a handler: a signal ends the process that does not block it. */
+static void reset(void)
+{
+	CHECK(signal(SIGSEGV, SIG_DFL) != SIG_ERR && signal(SIGBUS, SIG_DFL) != SIG_ERR);
+}
 
 static void be_late(sigset_t *faults)
 {
@@ -39,8 +45,10 @@ static void be_late(sigset_t *faults)
 		return;
 	if (late == INSTALLS)
 		take_faults();
-	else
+	if (late >= RESETS)
 		CHECK(pthread_sigmask(SIG_BLOCK, faults, NULL) == 0);
+	if (late == RESETS)
+		reset();
 	/* A look at them holds for some milliseconds at most. */
 	usleep(20000);
 }
@@ -51,8 +59,13 @@ static void take_own_signals(const sigset_t *faults)
 	sigset_t blocked;
 	int signal;
 
-	if (late != BLOCKS)
+	if (late < RESETS)
 		return;
+	if (late == RESETS) {
+		/* No access of the library's goes on. */
+		usleep(20000);
+		reset();
+	}
 	CHECK(pthread_sigmask(SIG_BLOCK, NULL, &blocked) == 0);
 	CHECK(sigismember(&blocked, SIGSEGV) && sigismember(&blocked, SIGBUS));
 	for (int i = 0; i < 100; i++) {
@@ -60,6 +73,8 @@ static void take_own_signals(const sigset_t *faults)
 		CHECK(sigwait(faults, &signal) == 0 && signal == (i % 2 ? SIGSEGV : SIGBUS));
 	}
 	CHECK(pthread_sigmask(SIG_UNBLOCK, faults, NULL) == 0);
+	if (late == RESETS)
+		take_faults();
 }
 
 /* The program's handler gets the program's fault, and jumps out of it. */
