@@ -2,6 +2,8 @@
 
 //! Variables of the environment, where it can be trusted.
 
+use std::sync::OnceLock;
+
 /// The value of a variable. `None` where it is not set or no text, and where
 /// [another user has set the environment](is_foreign).
 pub fn variable(name: &str) -> Option<String> {
@@ -22,9 +24,14 @@ pub fn is_foreign() -> bool {
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
-/// True if valgrind runs the process: it preloads a library of its own.
+/// True if valgrind runs the process: it preloads a library of its own. To be called first where no
+/// other thread changes the environment.
 pub fn is_valgrinds() -> bool {
-    std::env::var_os("LD_PRELOAD").is_some_and(|list| names_valgrind(list.as_encoded_bytes()))
+    static IS: OnceLock<bool> = OnceLock::new();
+
+    *IS.get_or_init(|| {
+        std::env::var_os("LD_PRELOAD").is_some_and(|list| names_valgrind(list.as_encoded_bytes()))
+    })
 }
 
 fn names_valgrind(list: &[u8]) -> bool {
