@@ -240,6 +240,64 @@ static void let_others_in(void)
 	everywhere(reused);
 }
 
+/* RDMA at one of the addresses at which the program's own socket is, as Valkey does. */
+static void at_one_of_all(int family, int dual)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel(), *own;
+	int fd = socket(dual ? AF_INET6 : family, SOCK_STREAM, 0), only = !dual;
+	struct place all = make_place(dual ? AF_INET6 : family, 1, 0), one;
+	struct rdma_conn_param param = params(NULL);
+	struct rdma_cm_id *id, *client;
+	struct rdma_cm_event *event;
+	struct sockaddr *local;
+
+	CHECK(channel && fd >= 0);
+	if (all.any.sa_family == AF_INET6)
+		CHECK(setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof(only)) == 0);
+	CHECK(bind(fd, &all.any, all.length) == 0 && listen(fd, 8) == 0);
+	one = make_place(family, 0, port_of(fd));
+	id = rdma_bound(channel, &one);
+	local = rdma_get_local_addr(id);
+	CHECK(local->sa_family == family);
+	if (family == AF_INET)
+		CHECK(((struct sockaddr_in *)local)->sin_addr.s_addr == one.v4.sin_addr.s_addr);
+	meet_by_tcp(fd, family);
+	CHECK(rdma_listen(id, 8) == 0);
+	meet(channel, id, fd, family);
+	if (family == AF_INET) {
+		/* Nobody listens by RDMA at another address. */
+		own = rdma_create_event_channel();
+		one.v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1);
+		CHECK(rdma_create_id(own, &client, NULL, RDMA_PS_TCP) == 0);
+		CHECK(rdma_resolve_addr(client, NULL, &one.any, 2000) == 0);
+		pass(own, RDMA_CM_EVENT_ADDR_RESOLVED);
+		CHECK(rdma_resolve_route(client, 2000) == 0);
+		pass(own, RDMA_CM_EVENT_ROUTE_RESOLVED);
+		make_qp(client);
+		if (rdma_connect(client, &param) == 0) {
+			CHECK(rdma_get_cm_event(own, &event) == 0);
+			CHECK(event->event != RDMA_CM_EVENT_ESTABLISHED);
+			CHECK(rdma_ack_cm_event(event) == 0);
+		}
+		rdma_destroy_qp(client);
+		CHECK(rdma_destroy_id(client) == 0);
+		rdma_destroy_event_channel(own);
+		nothing(channel);
+	}
+	CHECK(rdma_destroy_id(id) == 0);
+	meet_by_tcp(fd, family);
+	close(fd);
+	rdma_destroy_event_channel(channel);
+}
+
+static void one_of_all(void)
+{
+	at_one_of_all(AF_INET, 0);
+	at_one_of_all(AF_INET6, 0);
+	at_one_of_all(AF_INET, 1);
+	at_one_of_all(AF_INET6, 1);
+}
+
 /* Where the program's own socket would take connections from the listener, or the other way round. */
 static void unlike(void)
 {
@@ -261,4 +319,5 @@ static void unlike(void)
 }
 
 MAIN({ "rdma-first", start_with_rdma }, { "tcp-first", start_with_tcp },
-     { "bound-first", bind_before }, { "reused", let_others_in }, { "unlike", unlike })
+     { "bound-first", bind_before }, { "reused", let_others_in },
+     { "one-of-all", one_of_all }, { "unlike", unlike })

@@ -51,6 +51,11 @@ fn a_socket_that_lets_others_in_is_bound_first() {
 }
 
 #[test]
+fn rdma_comes_to_one_of_the_addresses_of_tcp() {
+    run("one-of-all");
+}
+
+#[test]
 fn what_would_get_the_other_s_connections_is_refused() {
     run("unlike");
 }

@@ -11,6 +11,11 @@
 //!
 //! Indices in a group follow the order in which its sockets began to listen.
 //!
+//! A group has one address. A listener for one of the addresses of a program's socket that is bound
+//! at all of them joins that group, and refuses what comes to the others: Valkey listens by TCP at
+//! all addresses and by RDMA at one. (Not where the listener comes first: its socket is at the one
+//! address then, gets all that comes there, and cannot move.)
+//!
 //! Clients ask nothing before they connect, no round trip is added, both ends go on speaking iWARP,
 //! and a listener that shares nothing does not look at the class. Every TCP connection of this
 //! library begins with DSCP 43 and gets the program's class when start-up is done. If the TCP
@@ -24,7 +29,7 @@
 
 use std::ffi::c_int;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -84,22 +89,46 @@ impl TcpSocket {
     /// `AddrInUse` where others have it, or a listener of ours; those of the system, as where it
     /// has no such groups.
     pub fn reserve_beside(addr: SocketAddr, ipv6: Ipv6Listen) -> io::Result<Self> {
+        Self::beside_at(addr, &Place::new(addr, ipv6 == Ipv6Listen::Only))
+    }
+
+    /// As [`Self::reserve_beside`], where the program's own sockets are bound at all addresses, and
+    /// so is the one that is made: it takes connections to others than `addr`, too, which its
+    /// caller has to refuse. The kernel chooses only among sockets at one address.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn reserve_beside_all(addr: SocketAddr) -> io::Result<Self> {
+        if addr.ip().is_unspecified() {
+            return Err(Errno::ADDRINUSE.into());
+        }
+        let all = |ip: IpAddr| SocketAddr::new(ip, addr.port());
+        let both = Place::new(all(Ipv6Addr::UNSPECIFIED.into()), false);
+        let one = match addr {
+            SocketAddr::V4(_) => Place::new(all(Ipv4Addr::UNSPECIFIED.into()), false),
+            SocketAddr::V6(_) => Place::new(all(Ipv6Addr::UNSPECIFIED.into()), true),
+        };
+        Self::beside_at(addr, &one).or_else(|_| Self::beside_at(addr, &both))
+    }
+
+    /// A socket at `place`, where the program's own are, for connections to `addr`.
+    fn beside_at(addr: SocketAddr, place: &Place) -> io::Result<Self> {
         if !ENABLED.load(Ordering::Relaxed) || addr.port() == 0 || is_ours(addr) {
             return Err(Errno::ADDRINUSE.into());
         }
-        let socket = Self::new(addr)?;
-        if addr.is_ipv6() {
-            option::set_ipv6_v6only(&socket, ipv6 == Ipv6Listen::Only)?;
+        let socket = Self::new(place.addr)?;
+        if place.addr.is_ipv6() {
+            option::set_ipv6_v6only(&socket, place.ipv6_only)?;
         }
-        let place = Place::new(addr, ipv6 == Ipv6Listen::Only);
-        let theirs = programs_at(&place)?;
+        let theirs = programs_at(place)?;
         if theirs.is_empty() {
             return Err(Errno::ADDRINUSE.into());
         }
         let opened = theirs.iter().map(Opened::new).collect::<io::Result<Vec<_>>>()?;
         option::set_socket_reuseport(&socket, true)?;
         option::set_socket_reuseaddr(&socket, true)?;
-        rustix::net::bind(&socket, &addr)?;
+        rustix::net::bind(&socket, &place.addr)?;
         opened.into_iter().for_each(Opened::keep);
         Ok(socket)
     }
@@ -304,7 +333,7 @@ fn choose_by_class(socket: BorrowedFd<'_>, own: u32, other: u32) -> io::Result<(
 
 #[cfg(test)]
 mod tests {
-    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
+    use std::net::{TcpListener, TcpStream};
     use std::time::{Duration, Instant};
 
     use rustix::net::{AddressFamily, SocketFlags, socket_with};

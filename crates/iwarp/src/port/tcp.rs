@@ -48,7 +48,10 @@ impl Network for Tcp {
         addr: SocketAddr,
         ipv6: Ipv6Listen,
     ) -> io::Result<Box<dyn Reservation>> {
-        Ok(TcpReservation::boxed(TcpSocket::reserve_beside(addr, ipv6)?))
+        TcpSocket::reserve_beside(addr, ipv6).map(TcpReservation::boxed).or_else(|_| {
+            let socket = TcpSocket::reserve_beside_all(addr)?;
+            Ok(TcpReservation::boxed_for(socket, Some(addr.ip())))
+        })
     }
 
     fn connect(
@@ -101,17 +104,26 @@ struct TcpReservation {
     /// Goes before the socket.
     admission: OnceLock<Option<Admission>>,
     socket: TcpSocket,
+    only: Only,
 }
+
+/// The one address that a socket is for, which is bound at all of them.
+type Only = Option<IpAddr>;
 
 impl TcpReservation {
     fn boxed(socket: TcpSocket) -> Box<dyn Reservation> {
-        Box::new(Self { admission: OnceLock::new(), socket })
+        Self::boxed_for(socket, None)
+    }
+
+    fn boxed_for(socket: TcpSocket, only: Only) -> Box<dyn Reservation> {
+        Box::new(Self { admission: OnceLock::new(), socket, only })
     }
 }
 
 impl Reservation for TcpReservation {
     fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.socket.local_addr()
+        let addr = self.socket.local_addr()?;
+        Ok(self.only.map_or(addr, |ip| SocketAddr::new(ip, addr.port())))
     }
 
     fn set_traffic_class(&self, class: u8) -> io::Result<()> {
@@ -127,7 +139,7 @@ impl Reservation for TcpReservation {
     }
 
     fn inherit(&self) -> io::Result<Box<dyn Reservation>> {
-        Ok(Self::boxed(TcpSocket::take_over(&self.socket)?))
+        Ok(Self::boxed_for(TcpSocket::take_over(&self.socket)?, self.only))
     }
 
     fn listen(
@@ -137,13 +149,13 @@ impl Reservation for TcpReservation {
         if let Err(error) = self.socket.start_listening(backlog) {
             return Err((self, error));
         }
-        let Self { admission, socket } = *self;
-        Ok(Box::new(TcpAcceptor { _admission: admission.into_inner().flatten(), socket }))
+        let Self { admission, socket, only } = *self;
+        Ok(Box::new(TcpAcceptor { _admission: admission.into_inner().flatten(), socket, only }))
     }
 
     fn listen_at(&self, ip: IpAddr, scope_id: u32, backlog: u32) -> io::Result<Box<dyn Acceptor>> {
         let socket = self.socket.listen_at(ip, scope_id, backlog)?;
-        Ok(Box::new(TcpAcceptor { _admission: None, socket }))
+        Ok(Box::new(TcpAcceptor { _admission: None, socket, only: None }))
     }
 
     fn connect(
@@ -151,7 +163,11 @@ impl Reservation for TcpReservation {
         peer: SocketAddr,
         traffic_class: Option<u8>,
     ) -> io::Result<Box<dyn Port>> {
-        let Self { admission, socket } = *self;
+        let Self { admission, socket, only } = *self;
+        if only.is_some() {
+            // The number is the program's own socket's.
+            return Err(io::ErrorKind::AddrInUse.into());
+        }
         drop(admission);
         // A connection is this process's alone.
         socket.disinherit();
@@ -165,11 +181,29 @@ struct TcpAcceptor {
     /// Goes before the socket.
     _admission: Option<Admission>,
     socket: TcpSocket,
+    only: Only,
+}
+
+impl TcpAcceptor {
+    /// True for a connection to an address that the socket is for.
+    fn takes(&self, socket: &TcpSocket) -> bool {
+        let to = |ip: IpAddr| {
+            socket.local_addr().is_ok_and(|local| local.ip().to_canonical() == ip.to_canonical())
+        };
+        self.only.is_none_or(to)
+    }
 }
 
 impl Acceptor for TcpAcceptor {
     fn accept(&self) -> io::Result<Box<dyn Port>> {
-        let (socket, peer) = self.socket.accept()?;
+        let (socket, peer) = loop {
+            let (socket, peer) = self.socket.accept()?;
+            if self.takes(&socket) {
+                break (socket, peer);
+            }
+            // As where nothing listens, a moment later.
+            socket.reset();
+        };
         // Without memory for it the connection is closed.
         iwarp_mem::afford()?;
         let ends = Ends { local: socket.local_addr().ok(), peer };
@@ -186,7 +220,7 @@ impl Acceptor for TcpAcceptor {
 
     fn inherit(&self) -> io::Result<Box<dyn Acceptor>> {
         let socket = TcpSocket::take_over(&self.socket)?;
-        Ok(Box::new(Self { _admission: None, socket }))
+        Ok(Box::new(Self { _admission: None, socket, only: self.only }))
     }
 
     fn end(&self) {
