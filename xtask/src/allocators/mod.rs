@@ -43,9 +43,8 @@ impl Memory {
             Self::Jemalloc => format!("sh ../../xtask/src/allocators/jemalloc.sh {JEMALLOC}"),
             Self::Valgrind => [
                 "valgrind --quiet --error-exitcode=99 --leak-check=no --error-limit=no",
-                // Code that is not optimised copies padding, and halves of registers that nothing
-                // set.
-                "--undef-value-errors=no",
+                // The file says why.
+                "--suppressions=../../xtask/src/allocators/valgrind.supp",
                 // Else a thread that polls keeps the others from their turn.
                 "--fair-sched=yes",
             ]
