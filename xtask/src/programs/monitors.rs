@@ -7,6 +7,7 @@ use super::table::Place;
 use crate::packages::Tool;
 
 const EXPORTER: &str = include_str!("scenarios/node_exporter.py");
+const RDMATOP: &str = include_str!("scenarios/rdmatop.py");
 const PCP: &str = include_str!("scenarios/pcp.py");
 const AGENT: &[Tool] = &[Tool {
     program: "/usr/lib/pcp/pmdas/infiniband/pmdaib",
@@ -41,5 +42,11 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
                  `/sys/class/infiniband`",
             )
     };
-    vec![exporter, pcp]
+    // Not PyTorch, which it names for a profiler beside it.
+    let rdmatop = Scenario {
+        group: "Monitors",
+        wheels: &["--no-deps rdmatop==0.1.33"],
+        ..Scenario::new("rdmatop (PyPI) and `ib_write_bw`", RDMATOP, "").sysfs()
+    };
+    vec![exporter, pcp, rdmatop.clone(), rdmatop.roce()]
 }
