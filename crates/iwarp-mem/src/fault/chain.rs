@@ -91,7 +91,7 @@ impl Chain {
         }
         let with =
             |wanted| self.orders.iter().position(|order| order.load(Ordering::Relaxed) == wanted);
-        // Where there are more than there is room for, the oldest has a new order.
+        // The oldest has a new order where there are more than there is room for.
         let entry = with(new).or_else(|| with(0)).unwrap_or((last + 1) % ENTRIES);
         self.orders[entry].store(new, Ordering::Release);
         entry
@@ -192,7 +192,7 @@ struct Flight {
     frame: usize,
     /// The calls that were under way before it.
     before: u64,
-    /// Those of them that were of the entry.
+    /// The part of these calls that were of the entry.
     depth: u32,
 }
 
