@@ -58,10 +58,10 @@ static void check_kind(struct ibv_context *context, int is_rnic)
 	CHECK(device->node_type == (is_rnic ? IBV_NODE_RNIC : IBV_NODE_CA));
 	CHECK(device->transport_type == (is_rnic ? IBV_TRANSPORT_IWARP : IBV_TRANSPORT_IB));
 	CHECK(!ibv_query_port(context, 1, &port));
-	/* 4X QDR, and 4X EDR. */
-	CHECK(port.active_width == 2 && port.active_speed == (is_rnic ? 4 : 32));
+	/* 4X EDR, and 4X QDR. */
+	CHECK(port.active_width == 2 && port.active_speed == (is_rnic ? 32 : 4));
 	CHECK((query_speed = dlsym(RTLD_DEFAULT, "ibv_query_port_speed")));
-	CHECK(!query_speed(context, 1, &speed) && speed == (is_rnic ? 400 : 1000));
+	CHECK(!query_speed(context, 1, &speed) && speed == (is_rnic ? 1000 : 400));
 	CHECK(!ibv_query_device(context, &attr));
 	CHECK(!!(attr.device_cap_flags & IBV_DEVICE_RC_RNR_NAK_GEN) == !is_rnic);
 	CHECK(!ibv_query_gid_ex(context, 1, 0, &entry, 0));

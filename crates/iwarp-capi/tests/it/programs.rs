@@ -118,7 +118,7 @@ fn the_user_names_devices_and_gives_them_interfaces() {
     let names =
         interfaces.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name.trim());
     let other = names.filter(|name| *name != "lo").min();
-    let devices = other.map(|name| format!("mlx5_0={name}:roce:speed=100,rdma-lo=lo:iwarp"));
+    let devices = other.map(|name| format!("mlx5_0={name}:roce:speed=40,rdma-lo=lo:iwarp"));
     let devices = devices.expect("an interface beside lo");
     support::run("devices", &source!("devices.c"), &[("IWARP_DEVICES", &devices)]);
     let said = support::run("no_devices", NO_DEVICES, &[("IWARP_DEVICES", "a=no such one")]);

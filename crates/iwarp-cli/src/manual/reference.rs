@@ -26,7 +26,7 @@ pub(super) const VARIABLES: &[(&str, &str, &str)] = &[
     (
         "IWARP_SPEED",
         "GBIT",
-        "Speed that the port is said to have, 10 to 400 Gbit/s (40). It limits nothing.",
+        "Speed that the port is said to have, 10 to 400 Gbit/s (100). It limits nothing.",
     ),
     ("IWARP_CRC", "on|off", "CRC32c on the stream; off only if both ends switch it off (on)."),
     ("IWARP_MARKERS", "on|off", "Ask the peer for MPA markers (off)."),

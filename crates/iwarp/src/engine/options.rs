@@ -259,7 +259,7 @@ impl Options {
     /// | `IWARP_SEND_MEMORY` | bytes, at least 65536 | 67108864 |
     /// | `IWARP_UDP_SEGMENT` | `on`, `off` | `on` |
     /// | `IWARP_STRICT` | `on`, `off` | `off` |
-    /// | `IWARP_SPEED` | 10, 25, 40, 50, 100, 200, 400 (Gbit/s) | 40 |
+    /// | `IWARP_SPEED` | 10, 25, 40, 50, 100, 200, 400 (Gbit/s) | 100 |
     /// | `IWARP_WORKERS` | 1 to 64 threads | 1 |
     /// | `IWARP_PORTS` | `first-last`, from 1024 on | the system's choice |
     /// | `IWARP_ALLOW_USERS` | `any`, or names and ids of users: `ann,1007` | none |

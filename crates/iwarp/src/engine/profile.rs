@@ -220,14 +220,14 @@ mod tests {
 
     #[test]
     fn a_device_has_the_options_of_the_process_but_for_its_own() {
-        let devices = of("a,b=lo:iwarp:speed=100,c:wire=roce");
+        let devices = of("a,b=lo:iwarp:speed=40,c:wire=roce");
         let found = [0, 1, 2].map(|place| {
             let options = &devices.get(place).unwrap().options;
             (options.personality, options.spoken(), options.speed.gbit(), options.tell_personality)
         });
         let expected = [
-            (Personality::Roce, Wire::Auto, 40, true),
-            (Personality::Iwarp, Wire::Iwarp, 100, true),
+            (Personality::Roce, Wire::Auto, 100, true),
+            (Personality::Iwarp, Wire::Iwarp, 40, true),
             (Personality::Roce, Wire::Roce, Speed::default().gbit(), true),
         ];
         assert_eq!(found, expected);

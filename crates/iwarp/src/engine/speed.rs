@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The speed of the port that programs see. It limits nothing: some programs choose devices and
-//! sizes by it, and some refuse a slow port.
+//! The speed of the port that programs see. It limits nothing: some programs choose devices, sizes
+//! and ways to copy by it, and some refuse a slow port.
+//!
+//! It is not far above the speed that memory and the system have here. By a port that is slower
+//! than a copy of the memory, UCX judges that copies cost nothing: it then reads in pieces of 8 KiB
+//! by way of buffers, where a faster port gets one Read into the program's own memory.
 
-/// A speed that a RoCE card's port can have: lanes and the rate of each. 40 Gbit/s, as four lanes
-/// of 10, unless an option says otherwise.
+/// A speed that a RoCE card's port can have: lanes and the rate of each. 100 Gbit/s, as four lanes
+/// of 25, unless an option says otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Speed {
     gbit: u16,
@@ -24,15 +28,15 @@ const NDR: (u8, &str, &str) = (128, "NDR", "100.0 Gbps");
 const ALL: [Speed; 7] = [
     Speed { gbit: 10, width: ONE, lane: QDR },
     Speed { gbit: 25, width: ONE, lane: EDR },
-    Speed::DEFAULT,
+    Speed { gbit: 40, width: FOUR, lane: QDR },
     Speed { gbit: 50, width: ONE, lane: HDR },
-    Speed { gbit: 100, width: FOUR, lane: EDR },
+    Speed::DEFAULT,
     Speed { gbit: 200, width: FOUR, lane: HDR },
     Speed { gbit: 400, width: FOUR, lane: NDR },
 ];
 
 impl Speed {
-    const DEFAULT: Self = Self { gbit: 40, width: FOUR, lane: QDR };
+    const DEFAULT: Self = Self { gbit: 100, width: FOUR, lane: EDR };
 
     /// The one of so many Gbit/s: 10, 25, 40, 50, 100, 200 or 400. `None` for other numbers.
     pub fn of_gbit(gbit: u16) -> Option<Self> {
@@ -54,12 +58,12 @@ impl Speed {
         self.lane.0
     }
 
-    /// The names of width and speed in `ibv_devinfo(1)`: `4X`, `10.0 Gbps`.
+    /// The names of width and speed in `ibv_devinfo(1)`: `4X`, `25.0 Gbps`.
     pub const fn names(self) -> (&'static str, &'static str) {
         (self.width.1, self.lane.2)
     }
 
-    /// The file `rate` of the port in sysfs: `40 Gb/sec (4X QDR)`.
+    /// The file `rate` of the port in sysfs: `100 Gb/sec (4X EDR)`.
     pub fn rate(self) -> String {
         format!("{} Gb/sec ({} {})", self.gbit, self.width.1, self.lane.1)
     }
@@ -89,7 +93,7 @@ mod tests {
 
     #[test]
     fn a_port_is_shown_as_linux_shows_it() {
-        assert_eq!(Speed::default().rate(), "40 Gb/sec (4X QDR)");
+        assert_eq!(Speed::default().rate(), "100 Gb/sec (4X EDR)");
         let fast = Speed::of_gbit(400).unwrap();
         assert_eq!((fast.active_width(), fast.active_speed()), (2, 128));
         assert_eq!(fast.rate(), "400 Gb/sec (4X NDR)");

@@ -71,8 +71,8 @@ fn roce(device: NamedDevice) -> NamedDevice {
     device.wire(Wire::Roce)
 }
 
-fn fast(device: NamedDevice) -> NamedDevice {
-    device.personality(Personality::Iwarp).speed(Speed::of_gbit(100).unwrap())
+fn slow(device: NamedDevice) -> NamedDevice {
+    device.personality(Personality::Iwarp).speed(Speed::of_gbit(40).unwrap())
 }
 
 /// A message each way.
@@ -92,13 +92,13 @@ fn end_on(device: &Device) -> End<()> {
 
 #[test]
 fn each_is_shown_as_what_it_is() {
-    let two = Two::new([roce, fast]);
+    let two = Two::new([roce, slow]);
     let shown = two.devices.each_ref().map(|device| {
         let options = device.options();
         (device.name(), device.personality(), options.wire, device.speed().gbit())
     });
-    let near = ("near", Personality::Roce, Wire::Roce, 40);
-    assert_eq!(shown, [near, ("far", Personality::Iwarp, Wire::Auto, 100)]);
+    let near = ("near", Personality::Roce, Wire::Roce, 100);
+    assert_eq!(shown, [near, ("far", Personality::Iwarp, Wire::Auto, 40)]);
     for (n, [own, others]) in [[0, 1], [1, 0]].into_iter().enumerate() {
         let (device, addrs) = (&two.devices[n], two.devices[n].addresses().unwrap());
         assert!(addrs.contains(&two.addrs[own]) && !addrs.contains(&two.addrs[others]));
