@@ -196,6 +196,25 @@ fn a_loop_is_told_of_room_for_what_waits_to_go_out() {
 }
 
 #[test]
+fn the_last_look_before_a_sleep_raises_no_event_for_what_it_hands_over() {
+    for (network, addr) in networks() {
+        let scene = Scene::new();
+        let ends = connect(&scene, &network, addr);
+        let [client, server] = &ends;
+        let (source, sink) = (client.region_of(b"x"), server.region_of(b"-"));
+        server.recv(1, &sink);
+        let mut taken = Vec::new();
+        while !server.drive.may_sleep(|one| taken.push(one)) {}
+        assert!(taken.is_empty(), "the queue is armed, and nothing has come");
+        client.send(2, &source);
+        assert_eq!(watch([server], DEADLINE.try_into().unwrap()), [true]);
+        assert!(!server.drive.may_sleep(|one| taken.push(succeeded(one))));
+        assert_eq!(taken.len(), 1);
+        assert_eq!(server.drive.channel().try_next(), None);
+    }
+}
+
+#[test]
 fn a_loop_that_sleeps_is_told_once_of_each_thing() {
     for (network, addr) in networks() {
         let scene = Scene::new();
