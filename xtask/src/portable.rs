@@ -127,7 +127,7 @@ pub(crate) fn oldest() -> Result<Outcome> {
         return Ok(Outcome::NotRun(format!("rustup {}", install.join(" "))));
     }
     let mut check = shell::program("rustup");
-    check.args(["run", &toolchain, "cargo", "check", "--package", "iwarp", "--features"]);
+    check.args(["run", &toolchain, "cargo", "check", "--package", "iwarp-session", "--features"]);
     check.arg(OPTIONAL.join(","));
     shell::run(check.arg("--target-dir").arg(shell::target_dir().join("oldest")))?;
     Ok(Outcome::Passed(format!("Rust {version}")))

@@ -58,11 +58,13 @@ fn check_transport() -> Result<()> {
     let library = shell::root().join("crates/iwarp/src");
     let mut files = Vec::new();
     sources(&library, &mut files)?;
+    let mut above = Vec::new();
+    sources(&shell::root().join("crates/iwarp-session/src"), &mut above)?;
     for (transport, words) in TRANSPORTS {
         if !files.iter().any(|path| path.ends_with(transport)) {
             bail!("there is no {transport} below {}", library.display());
         }
-        for path in files.iter().filter(|path| !path.ends_with(transport)) {
+        for path in files.iter().chain(&above).filter(|path| !path.ends_with(transport)) {
             if let Some(line) = names_transport(&fs::read_to_string(path)?, words) {
                 bail!("{}:{line} names the transport, as only {transport} may", path.display());
             }

@@ -440,7 +440,12 @@ pub(crate) const ALL: &[Step] = &[
         about: "instructions of the inner loops, against a table",
         due: Due::InTurn(&[
             LIBRARY,
-            &["crates/iwarp/benches", "xtask/src/instructions", "xtask/src/messages.rs"],
+            &[
+                "crates/iwarp/benches",
+                "crates/iwarp/tests",
+                "xtask/src/instructions",
+                "xtask/src/messages.rs",
+            ],
         ]),
         absent: || absent_file(instructions::path()),
         run: |_| instructions::check(),

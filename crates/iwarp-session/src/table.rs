@@ -350,7 +350,12 @@ impl Core {
         mut done: impl FnMut(&mut State) -> bool,
     ) -> Result<bool, OperationError> {
         loop {
-            self.collect();
+            if self.driven.load(Ordering::SeqCst) {
+                // It has to be armed for the task, whose event this thread may have taken.
+                self.progress();
+            } else {
+                self.collect();
+            }
             let mut state = self.lock();
             if done(&mut state) {
                 return Ok(true);
@@ -358,7 +363,8 @@ impl Core {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             if left == Some(Duration::ZERO) {
                 drop(state);
-                return Ok(self.progress() > 0 && done(&mut self.lock()));
+                self.progress();
+                return Ok(done(&mut self.lock()));
             }
             if state.leader.is_some() {
                 drop(match left {

@@ -2,7 +2,7 @@
 
 //! Ping-pong with the verbs themselves: `cargo run --release --example pingpong`
 //!
-//! Two threads, each with a queue pair of its own, throw a message back and forth. The module
+//! Two threads, each with a queue pair of its own, throw a message back and forth. The crate
 //! `iwarp-session` does it with less to write; this shows what happens underneath.
 
 use std::error::Error;

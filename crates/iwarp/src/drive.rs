@@ -71,7 +71,7 @@
 //! # let _ = |drive: &'static Drive| drop(run(drive, |_| ()));
 //! ```
 //!
-//! `iwarp-session` is made of this. What they need beyond it is public and hidden from
+//! The sessions of `iwarp-session` are made of this. What they need beyond it is public and hidden from
 //! this documentation, as no program should rely on it.
 
 mod task;

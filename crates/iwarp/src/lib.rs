@@ -28,7 +28,7 @@
 //!
 //! | To | Begin with |
 //! |---|---|
-//! | send messages, write and read a peer's memory | the crate `iwarp-session`: its first example is a client and a server |
+//! | send messages, write and read a peer's memory | the crate [`iwarp-session`](https://docs.rs/iwarp-session): its first example is a client and a server |
 //! | use RDMA under code that reads and writes a TCP stream | `ByteStream` of `iwarp-session` |
 //! | translate a program from C, or post work requests oneself | the example in [`cm`], then [`verbs`] |
 //! | move connections from an event loop of one's own | [`drive`] |

@@ -34,7 +34,7 @@ impl Bench {
             "bench",
             "--no-run",
             "--profile=instructions",
-            "--package=iwarp",
+            "--package=iwarp-tests",
             "--bench=instructions",
         ]);
         let program = messages::built(&mut cargo)?.pop().context("cargo built no bench")?;

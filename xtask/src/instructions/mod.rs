@@ -25,7 +25,7 @@ use crate::steps::Outcome;
 
 use baseline::{Baseline, Line};
 
-const FILE: &str = "crates/iwarp/benches/instructions.txt";
+const FILE: &str = "crates/iwarp/tests/benches/instructions.txt";
 const ACCEPT: &str = "cargo xtask instructions --write";
 
 #[derive(clap::Args)]

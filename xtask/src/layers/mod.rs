@@ -80,7 +80,17 @@ const CRATES: [Crate; 5] = [
         linear: &[""],
         apart: &[],
         // Programs do not get these either.
-        neutral: (&[""], &["iwarp::flaw", "iwarp::port", "iwarp::report", "iwarp::wire"]),
+        neutral: (
+            &[""],
+            &[
+                "iwarp::Outbox",
+                "iwarp::flaw",
+                "iwarp::port",
+                "iwarp::report",
+                "iwarp::wing",
+                "iwarp::wire",
+            ],
+        ),
     },
     Crate {
         name: "iwarp-capi",

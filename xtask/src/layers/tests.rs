@@ -120,9 +120,11 @@ fn circles_within_a_layer_are_known_or_told() {
     let circle = "these name each other in a circle: low::a low::b low::c";
     assert_eq!(graph(&files).circles_in("low"), [circle]);
     assert_eq!(graph(&files).circles_in("high"), [""; 0]);
+    assert_eq!(graph(&files).circles_in(""), [circle]);
     let open = files.map(|(file, text)| (file, text.replace("a::part::Part, ", "")));
     let open = open.each_ref().map(|(file, text)| (*file, text.as_str()));
     assert_eq!(graph(&open).circles_in("low"), [""; 0]);
+    assert_eq!(graph(&open).circles_in(""), [""; 0]);
 }
 
 #[test]

@@ -142,7 +142,18 @@ impl EventKind {
                 Some(ConnectError::Unreachable(error))
             }
             Self::ConnectError(error) => Some(error),
-            _ => None,
+            Self::AddressResolved
+            | Self::RouteResolved
+            | Self::ConnectRequest { .. }
+            | Self::Established { .. }
+            | Self::Responded { .. }
+            | Self::Disconnected(_)
+            | Self::TimewaitExit
+            | Self::ServiceRequest { .. }
+            | Self::ServiceFound { .. }
+            | Self::ServiceRefused { .. }
+            | Self::MulticastJoined { .. }
+            | Self::User { .. } => None,
         }
     }
 }

@@ -12,8 +12,9 @@
 //!
 //! Only what [`measured`] calls is counted; what prepares an iteration is not.
 
-#[path = "../tests/common/mod.rs"]
+#[path = "../common/mod.rs"]
 mod common;
+#[path = "../../benches/ends/mod.rs"]
 mod ends;
 
 use std::env;
