@@ -71,8 +71,8 @@
 //! # let _ = |drive: &'static Drive| drop(run(drive, |_| ()));
 //! ```
 //!
-//! The sessions of `iwarp-session` are made of this. What they need beyond it is public and hidden from
-//! this documentation, as no program should rely on it.
+//! The sessions of `iwarp-session` are made of this. What they need beyond it is public and hidden
+//! from this documentation, as no program should rely on it.
 
 mod task;
 
