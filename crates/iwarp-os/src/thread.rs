@@ -31,7 +31,8 @@ thread_local! {
     static ALL: Cell<Option<KernelSet>> = const { Cell::new(None) };
 }
 
-/// A set of signals as the kernel has it, but for MIPS, where it is longer.
+/// A set of signals as the kernel has it. On MIPS the kernel has a longer one, so calls with this
+/// fail there, and threads keep the mask that they have.
 pub(crate) type KernelSet = u64;
 
 /// The signals that the calling thread blocks as it begins, if it is one of ours. It may have some
@@ -41,7 +42,7 @@ pub(crate) fn blocked_in_waits() -> Option<KernelSet> {
 }
 
 fn blocked_now() -> Option<KernelSet> {
-    // valgrind ends a thread that waits by a signal of its own, which it lets be blocked (3.19).
+    // valgrind 3.19 ends a waiting thread by a signal that such a mask blocks.
     if environment::is_valgrinds() {
         return None;
     }

@@ -91,7 +91,7 @@ impl Chain {
         }
         let with =
             |wanted| self.orders.iter().position(|order| order.load(Ordering::Relaxed) == wanted);
-        // The oldest has a new order where there are more than there is room for.
+        // The next one in turn has a new order where there are more than there is room for.
         let entry = with(new).or_else(|| with(0)).unwrap_or((last + 1) % ENTRIES);
         self.orders[entry].store(new, Ordering::Release);
         entry

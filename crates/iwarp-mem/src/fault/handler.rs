@@ -77,9 +77,17 @@ fn action(signal: c_int, new: Option<&libc::sigaction>) -> Option<libc::sigactio
 fn install(signal: c_int) -> bool {
     let _one_at_a_time = Installing::begin();
     let Some(mut found) = action(signal, None) else { return false };
+    let mut installed = false;
     loop {
         let entry = match entry_at(found.sa_sigaction) {
-            Some(_) if has_our_flags(&found) => return true,
+            Some(entry) if has_our_flags(&found) => {
+                if installed {
+                    // The program has put this one back in between.
+                    let _ = action(signal, Some(&found));
+                    before(signal).found(entry);
+                }
+                return true;
+            }
             Some(entry) => entry,
             // First, as the handler may be needed as soon as it is there.
             None => before(signal).entry_before(found.sa_sigaction, found.sa_flags),
@@ -91,6 +99,7 @@ fn install(signal: c_int) -> bool {
         let kept = libc::SA_NODEFER | libc::SA_RESTART;
         ours.sa_flags = OURS | (found.sa_flags & kept);
         let Some(replaced) = action(signal, Some(&ours)) else { return false };
+        installed = true;
         before(signal).found(entry);
         if replaced.sa_sigaction == found.sa_sigaction {
             return true;

@@ -16,7 +16,8 @@
 //!
 //! The gap that remains: a fault right behind such a change, in a thread whose look still holds, or
 //! where it is made in the midst of an access; and, where the program has put the default back, one
-//! of the signals that is sent while a thread has it unblocked for an access.
+//! of the signals that is sent, or pending for a `sigwait`, while a thread of the library is awake:
+//! from its first access on it has both unblocked except while it waits.
 //!
 //! (Considered: to interpose `sigaction`. That does not reach programs that load the library later
 //! than the C library, as plug-ins do, nor runtimes that make the system call.

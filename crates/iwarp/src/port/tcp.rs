@@ -184,6 +184,9 @@ struct TcpAcceptor {
     only: Only,
 }
 
+/// Connections to other addresses that one call of `accept` refuses.
+const MOST_REFUSED: usize = 64;
+
 impl TcpAcceptor {
     /// True for a connection to an address that the socket is for.
     fn takes(&self, socket: &TcpSocket) -> bool {
@@ -196,6 +199,7 @@ impl TcpAcceptor {
 
 impl Acceptor for TcpAcceptor {
     fn accept(&self) -> io::Result<Box<dyn Port>> {
+        let mut refused = 0;
         let (socket, peer) = loop {
             let (socket, peer) = self.socket.accept()?;
             if self.takes(&socket) {
@@ -203,6 +207,11 @@ impl Acceptor for TcpAcceptor {
             }
             // As where nothing listens, a moment later.
             socket.reset();
+            refused += 1;
+            if refused == MOST_REFUSED {
+                // The others get their turn; the socket stays ready.
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
         };
         // Without memory for it the connection is closed.
         iwarp_mem::afford()?;
