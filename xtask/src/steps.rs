@@ -442,7 +442,9 @@ pub(crate) const ALL: &[Step] = &[
             LIBRARY,
             &[
                 "crates/iwarp/benches",
-                "crates/iwarp/tests",
+                "crates/iwarp/tests/Cargo.toml",
+                "crates/iwarp/tests/benches",
+                "crates/iwarp/tests/common",
                 "xtask/src/instructions",
                 "xtask/src/messages.rs",
             ],
