@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use iwarp_types::mock::{self, Invalidation, Place, Region, Window};
+use iwarp_types::mock::{self, Invalidation, Region, RegionOffset, Window};
 use iwarp_types::{Access, AtomicOp, PdId, QpId, Stag};
 
 use crate::choice::pattern;
@@ -209,7 +209,7 @@ impl Bank {
     }
 
     /// Writes.
-    pub fn write(&mut self, place: Place, data: &[u8]) {
+    pub fn write(&mut self, place: RegionOffset, data: &[u8]) {
         let (index, offset) = place;
         let shadow = &mut self.shadows[index];
         shadow.touch(offset..offset + data.len());
@@ -221,14 +221,14 @@ impl Bank {
     }
 
     /// Reads, changes and writes 8 octets in host order.
-    pub fn atomic(&mut self, place: Place, op: AtomicOp) -> u64 {
+    pub fn atomic(&mut self, place: RegionOffset, op: AtomicOp) -> u64 {
         let (old, new) = self.memory.atomic(place, op);
         self.write(place, &new);
         old
     }
 
     /// True if each of `octets` was at its place at some moment since `since`.
-    pub fn was_there(&self, (index, offset): Place, octets: &[u8], since: u64) -> bool {
+    pub fn was_there(&self, (index, offset): RegionOffset, octets: &[u8], since: u64) -> bool {
         let region = &self.memory.regions[index];
         let Some(now) = region.octets.get(offset..offset + octets.len()) else { return false };
         if now == octets {
@@ -270,7 +270,7 @@ impl Bank {
     }
 
     /// Place of `to` of a tagged buffer, by the oracle's own reading: region index and offset.
-    pub fn tagged_place(&self, stag: Stag, to: u64) -> Option<Place> {
+    pub fn tagged_place(&self, stag: Stag, to: u64) -> Option<RegionOffset> {
         let mock::Bank { regions, windows } = &self.memory;
         if let Some(window) = windows.iter().find(|window| window.stag == stag) {
             let bind = window.bound?;
@@ -284,7 +284,7 @@ impl Bank {
     }
 
     /// Octets of the shadow from there on.
-    pub fn shadow_at(&mut self, (index, offset): Place, len: usize) -> Option<&mut [u8]> {
+    pub fn shadow_at(&mut self, (index, offset): RegionOffset, len: usize) -> Option<&mut [u8]> {
         self.shadows[index].part(offset, len)
     }
 }

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use iwarp_proto::qp::Qp;
-use iwarp_types::mock::{self, Place};
+use iwarp_types::mock::{self, RegionOffset};
 use iwarp_types::{
     AccessError, Accessor, AtomicOp, Bind, Digest, EachAnew, Invalidator, Memory, QpState, Receive,
     ReceivePool, RemoteAccess, Sge, Stag, TaggedOffset, Usage,
@@ -196,7 +196,7 @@ impl Host {
         self.judge(model.placing(at, data, granted, bank));
     }
 
-    fn write(&self, place: Place, data: &[u8]) {
+    fn write(&self, place: RegionOffset, data: &[u8]) {
         let mut bank = self.bank.borrow_mut();
         match self.flaw.get() {
             Flaw::PlaceShort if !data.is_empty() => {
@@ -210,7 +210,7 @@ impl Host {
         }
     }
 
-    fn read(&self, place: Place, dst: &mut [u8], crc: Option<&mut Digest>) {
+    fn read(&self, place: RegionOffset, dst: &mut [u8], crc: Option<&mut Digest>) {
         self.bank.borrow().memory.read(place, dst);
         if self.flaw.get() == Flaw::GatherWrong
             && let Some(octet) = dst.last_mut()
@@ -241,8 +241,8 @@ impl Host {
     /// Finds what is allowed to be accessed, and whether there is memory.
     fn find(
         &self,
-        allowed: impl FnOnce(&mock::Bank) -> Result<Place, AccessError>,
-    ) -> Result<Place, AccessError> {
+        allowed: impl FnOnce(&mock::Bank) -> Result<RegionOffset, AccessError>,
+    ) -> Result<RegionOffset, AccessError> {
         let memory = &self.bank.borrow().memory;
         allowed(memory).and_then(|place| memory.there(place))
     }

@@ -57,7 +57,7 @@ pub struct Window {
 }
 
 /// The place of an allowed access: the number of the region, and octets from its first.
-pub type Place = (usize, usize);
+pub type RegionOffset = (usize, usize);
 
 /// The memory of one end.
 #[derive(Clone, Debug, Default)]
@@ -106,7 +106,7 @@ impl Bank {
         to: TaggedOffset,
         len: u64,
         access: RemoteAccess,
-    ) -> Result<Place, AccessError> {
+    ) -> Result<RegionOffset, AccessError> {
         let (index, start, size, rights, shift) = match self.window_index(stag) {
             Some(number) => {
                 let window = self.windows[number];
@@ -138,7 +138,7 @@ impl Bank {
 
     /// Finds a local element, with the checks of
     /// [`Memory::check_local`](crate::Memory::check_local).
-    pub fn local(&self, who: Accessor, sge: Sge, write: bool) -> Result<Place, AccessError> {
+    pub fn local(&self, who: Accessor, sge: Sge, write: bool) -> Result<RegionOffset, AccessError> {
         let index = self.associated(who, sge.lkey)?;
         let region = &self.regions[index];
         if write && !region.access.contains(Access::LOCAL_WRITE) {
@@ -150,7 +150,7 @@ impl Bank {
     }
 
     /// Checks that the memory of an allowed access is there.
-    pub fn there(&self, (index, offset): Place) -> Result<Place, AccessError> {
+    pub fn there(&self, (index, offset): RegionOffset) -> Result<RegionOffset, AccessError> {
         let region = &self.regions[index];
         if region.gone {
             return Err(AccessError::BadAddress(region.base + offset as u64));
@@ -159,17 +159,17 @@ impl Bank {
     }
 
     /// `len` octets.
-    pub fn octets(&mut self, (index, offset): Place, len: usize) -> &mut [u8] {
+    pub fn octets(&mut self, (index, offset): RegionOffset, len: usize) -> &mut [u8] {
         &mut self.regions[index].octets[offset..offset + len]
     }
 
     /// Copies octets out.
-    pub fn read(&self, (index, offset): Place, out: &mut [u8]) {
+    pub fn read(&self, (index, offset): RegionOffset, out: &mut [u8]) {
         out.copy_from_slice(&self.regions[index].octets[offset..offset + out.len()]);
     }
 
     /// The result of an atomic operation: the value before, and the octets to be written.
-    pub fn atomic(&self, place: Place, op: AtomicOp) -> (u64, [u8; 8]) {
+    pub fn atomic(&self, place: RegionOffset, op: AtomicOp) -> (u64, [u8; 8]) {
         let mut octets = [0; 8];
         self.read(place, &mut octets);
         let old = u64::from_ne_bytes(octets);

@@ -7,7 +7,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
 
-use super::{Bank, Invalidation, Place, Region};
+use super::{Bank, Invalidation, Region, RegionOffset};
 use crate::{
     Access, AccessError, Accessor, AtomicOp, Bind, Digest, EachAnew, Invalidator, Memory, PdId,
     Receive, ReceivePool, RemoteAccess, Sge, Stag, TaggedOffset, Usage, Use,
@@ -128,17 +128,17 @@ impl Host {
         to: TaggedOffset,
         len: u64,
         access: RemoteAccess,
-    ) -> Result<Place, AccessError> {
+    ) -> Result<RegionOffset, AccessError> {
         self.count_down()?;
         self.bank.borrow().remote(who, stag, to, len, access)
     }
 
-    fn local(&self, who: Accessor, sge: Sge, write: bool) -> Result<Place, AccessError> {
+    fn local(&self, who: Accessor, sge: Sge, write: bool) -> Result<RegionOffset, AccessError> {
         self.count_down()?;
         self.bank.borrow().local(who, sge, write)
     }
 
-    fn place(&self, stag: Stag, place: Place, data: &[u8]) -> Result<(), AccessError> {
+    fn place(&self, stag: Stag, place: RegionOffset, data: &[u8]) -> Result<(), AccessError> {
         let mut bank = self.bank.borrow_mut();
         bank.there(place)?;
         bank.octets(place, data.len()).copy_from_slice(data);
@@ -149,7 +149,7 @@ impl Host {
     fn gather(
         &self,
         stag: Stag,
-        place: Place,
+        place: RegionOffset,
         dst: &mut [u8],
         digest: Option<&mut Digest>,
     ) -> Result<(), AccessError> {

@@ -11,5 +11,5 @@
 mod bank;
 mod host;
 
-pub use bank::{Bank, Invalidation, Place, Region, Window};
+pub use bank::{Bank, Invalidation, Region, RegionOffset, Window};
 pub use host::{Host, InUse, Touch};
