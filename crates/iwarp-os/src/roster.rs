@@ -60,9 +60,9 @@ struct Free {
     patience: u32,
 }
 
-/// The place of an object, which is free again when this is dropped.
+/// The entry of an object, which is free again when this is dropped.
 #[derive(Debug)]
-pub struct Place {
+pub struct Entry {
     roster: &'static Roster,
     page: usize,
     row: usize,
@@ -87,9 +87,9 @@ impl Roster {
         Ok(Self { file: shared_file::map(path)?, owner, free, process: ForkGeneration::new() })
     }
 
-    /// A place for one more object, which is not to be seen until [`Place::show`]. `None` where
+    /// An entry for one more object, which is not to be seen until [`Entry::show`]. `None` where
     /// there is no room, and in a forked child.
-    pub fn place(&'static self) -> Option<Place> {
+    pub fn entry(&'static self) -> Option<Entry> {
         let mut free = self.free()?;
         let has_room = |rows: &u64| *rows != 0;
         let page = match free.rows.iter().position(has_room) {
@@ -99,10 +99,10 @@ impl Roster {
         let rows = free.rows.get_mut(page)?;
         let row = rows.trailing_zeros() as usize;
         *rows &= *rows - 1;
-        let place = Place { roster: self, page, row };
+        let entry = Entry { roster: self, page, row };
         // A dead owner may have left something there.
-        place.clear();
-        Some(place)
+        entry.clear();
+        Some(entry)
     }
 
     #[cold]
@@ -166,7 +166,7 @@ impl Drop for Roster {
     }
 }
 
-impl Place {
+impl Entry {
     /// The number by which others know the object, which no other live object in the file has. It
     /// is not 0.
     pub fn number(&self) -> u32 {
@@ -210,7 +210,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Entry {
     fn drop(&mut self) {
         if !self.roster.process.forked() {
             self.clear();
@@ -278,7 +278,7 @@ mod tests {
     fn objects_are_listed_while_they_are_there() {
         let file = Scratch::new("list", &[0; OCTETS]);
         let roster = file.open();
-        let [one, two] = [(); 2].map(|()| roster.place().unwrap());
+        let [one, two] = [(); 2].map(|()| roster.entry().unwrap());
         assert!(file.rows().is_empty());
         one.show(|| region(5));
         two.show(|| region(6));
@@ -296,16 +296,16 @@ mod tests {
     fn there_is_room_for_so_many() {
         let file = Scratch::new("room", &[0; OCTETS]);
         let (roster, other) = (file.open(), file.open());
-        let first = other.place().unwrap();
-        let all: Vec<_> = std::iter::from_fn(|| roster.place()).collect();
+        let first = other.entry().unwrap();
+        let all: Vec<_> = std::iter::from_fn(|| roster.entry()).collect();
         assert_eq!(all.len(), (PAGES - 1) * (ROWS - 1));
-        let mut numbers: Vec<_> = all.iter().chain([&first]).map(Place::number).collect();
+        let mut numbers: Vec<_> = all.iter().chain([&first]).map(Entry::number).collect();
         numbers.sort_unstable();
         numbers.dedup();
         assert!(numbers.len() == all.len() + 1 && numbers[0] != 0);
         drop(all);
         // It is patient first.
-        let found = (0..=PATIENCE).find_map(|_| roster.place());
+        let found = (0..=PATIENCE).find_map(|_| roster.entry());
         assert!(found.is_some());
     }
 
@@ -326,11 +326,11 @@ mod tests {
         let file = Scratch::new("dead", &octets);
         assert_eq!(file.rows().len(), 1);
         let roster = file.open();
-        let place = roster.place().unwrap();
-        assert_eq!(place.number(), 3 * ROWS as u32 + 1);
+        let entry = roster.entry().unwrap();
+        assert_eq!(entry.number(), 3 * ROWS as u32 + 1);
         assert!(file.rows().is_empty());
-        place.show(|| region(1));
-        assert_eq!(file.rows(), [(place.number(), region(1), 0)]);
+        entry.show(|| region(1));
+        assert_eq!(file.rows(), [(entry.number(), region(1), 0)]);
         let short = Scratch::new("short", &[0; OCTETS - 1]);
         assert!(Roster::open(&short.0).is_err());
     }
@@ -339,14 +339,14 @@ mod tests {
     fn a_forked_child_leaves_its_parents_rows_alone() {
         let file = Scratch::new("fork", &[0; OCTETS]);
         let roster = file.open();
-        let place = roster.place().unwrap();
-        place.show(|| region(5));
+        let entry = roster.entry().unwrap();
+        entry.show(|| region(5));
         let before = file.words();
         let code = in_child_process(|| {
-            place.show(|| region(6));
-            place.hold();
-            drop(Place { roster, ..place });
-            i32::from(roster.place().is_some())
+            entry.show(|| region(6));
+            entry.hold();
+            drop(Entry { roster, ..entry });
+            i32::from(roster.entry().is_some())
         });
         assert!(code == 0 && file.words() == before, "{code}");
     }

@@ -17,16 +17,16 @@ use crate::guard::Errno;
 /// A forked child, whose parent may have been between the two, assembles nothing.
 #[derive(Debug)]
 pub(crate) struct Builder {
-    place: ProcessOwned<Place>,
+    cell: ProcessOwned<ListCell>,
     /// Some thread of the process is between `wr_start` and `wr_complete`.
     taken: AtomicBool,
-    /// The place's list meanwhile; null otherwise.
+    /// The cell's list meanwhile; null otherwise.
     open: AtomicPtr<List>,
 }
 
 /// The list in which requests are put together. Storage is kept for the next time.
 #[derive(Debug, Default)]
-struct Place(UnsafeCell<List>);
+struct ListCell(UnsafeCell<List>);
 
 #[derive(Debug, Default)]
 pub(super) struct List {
@@ -58,21 +58,21 @@ pub(super) enum Octets {
 
 impl Default for Builder {
     fn default() -> Self {
-        let (place, open) = (ProcessOwned::new(Place::default()), AtomicPtr::new(null_mut()));
-        Self { place, taken: AtomicBool::new(false), open }
+        let (cell, open) = (ProcessOwned::new(ListCell::default()), AtomicPtr::new(null_mut()));
+        Self { cell, taken: AtomicBool::new(false), open }
     }
 }
 
 impl Builder {
     pub(super) fn start(&self) {
-        let Some(place) = self.place.alive() else {
+        let Some(cell) = self.cell.alive() else {
             // The parent may have forked after its `wr_start`.
             return self.open.store(null_mut(), Ordering::Relaxed);
         };
         while self.taken.swap(true, Ordering::Acquire) {
             iwarp_os::clock::yield_now();
         }
-        self.open.store(place.0.get(), Ordering::Relaxed);
+        self.open.store(cell.0.get(), Ordering::Relaxed);
         let Some(list) = self.list() else { return };
         list.requests.clear();
         list.destinations.clear();

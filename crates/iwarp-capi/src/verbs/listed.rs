@@ -6,28 +6,28 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use iwarp_os::roster::{Place, Roster, Row};
+use iwarp_os::roster::{Entry, Roster, Row};
 use iwarp_os::{PerProcess, environment};
 
-/// The place of an object in the list; none where there is no list, or no room in it.
+/// The entry of an object in the list; none where there is no list, or no room in it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Listed(Option<Arc<Place>>);
+pub(crate) struct Listed(Option<Arc<Entry>>);
 
 impl Listed {
-    /// A place for one more object.
+    /// An entry for one more object.
     pub(crate) fn new() -> Self {
-        Self(roster().and_then(Roster::place).map(Arc::new))
+        Self(roster().and_then(Roster::entry).map(Arc::new))
     }
 
     /// The number by which others know the object; 0 where it is not listed.
     pub(super) fn number(&self) -> u32 {
-        self.0.as_ref().map_or(0, |place| place.number())
+        self.0.as_ref().map_or(0, |entry| entry.number())
     }
 
     /// Has others see the object as it is now.
     pub(crate) fn show(&self, row: impl FnOnce() -> Row) {
-        if let Some(place) = &self.0 {
-            place.show(row);
+        if let Some(entry) = &self.0 {
+            entry.show(row);
         }
     }
 }
@@ -48,8 +48,8 @@ pub(crate) struct Use(Listed);
 
 impl Use {
     pub(super) fn of(listed: &Listed) -> Self {
-        if let Some(place) = &listed.0 {
-            place.hold();
+        if let Some(entry) = &listed.0 {
+            entry.hold();
         }
         Self(listed.clone())
     }
@@ -63,8 +63,8 @@ impl Clone for Use {
 
 impl Drop for Use {
     fn drop(&mut self) {
-        if let Some(place) = &self.0.0 {
-            place.release();
+        if let Some(entry) = &self.0.0 {
+            entry.release();
         }
     }
 }

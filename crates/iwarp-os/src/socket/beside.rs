@@ -89,7 +89,7 @@ impl TcpSocket {
     /// `AddrInUse` where others have it, or a listener of ours; those of the system, as where it
     /// has no such groups.
     pub fn reserve_beside(addr: SocketAddr, ipv6: Ipv6Listen) -> io::Result<Self> {
-        Self::beside_at(addr, &Place::new(addr, ipv6 == Ipv6Listen::Only))
+        Self::beside_at(addr, &BoundAddr::new(addr, ipv6 == Ipv6Listen::Only))
     }
 
     /// As [`Self::reserve_beside`], where the program's own sockets are bound at all addresses, and
@@ -104,31 +104,31 @@ impl TcpSocket {
             return Err(Errno::ADDRINUSE.into());
         }
         let all = |ip: IpAddr| SocketAddr::new(ip, addr.port());
-        let both = Place::new(all(Ipv6Addr::UNSPECIFIED.into()), false);
+        let both = BoundAddr::new(all(Ipv6Addr::UNSPECIFIED.into()), false);
         let one = match addr {
-            SocketAddr::V4(_) => Place::new(all(Ipv4Addr::UNSPECIFIED.into()), false),
-            SocketAddr::V6(_) => Place::new(all(Ipv6Addr::UNSPECIFIED.into()), true),
+            SocketAddr::V4(_) => BoundAddr::new(all(Ipv4Addr::UNSPECIFIED.into()), false),
+            SocketAddr::V6(_) => BoundAddr::new(all(Ipv6Addr::UNSPECIFIED.into()), true),
         };
         Self::beside_at(addr, &one).or_else(|_| Self::beside_at(addr, &both))
     }
 
-    /// A socket at `place`, where the program's own are, for connections to `addr`.
-    fn beside_at(addr: SocketAddr, place: &Place) -> io::Result<Self> {
+    /// A socket at `bound`, where the program's own are, for connections to `addr`.
+    fn beside_at(addr: SocketAddr, bound: &BoundAddr) -> io::Result<Self> {
         if !ENABLED.load(Ordering::Relaxed) || addr.port() == 0 || is_ours(addr) {
             return Err(Errno::ADDRINUSE.into());
         }
-        let socket = Self::new(place.addr)?;
-        if place.addr.is_ipv6() {
-            option::set_ipv6_v6only(&socket, place.ipv6_only)?;
+        let socket = Self::new(bound.addr)?;
+        if bound.addr.is_ipv6() {
+            option::set_ipv6_v6only(&socket, bound.ipv6_only)?;
         }
-        let theirs = programs_at(place)?;
+        let theirs = programs_at(bound)?;
         if theirs.is_empty() {
             return Err(Errno::ADDRINUSE.into());
         }
         let opened = theirs.iter().map(Opened::new).collect::<io::Result<Vec<_>>>()?;
         option::set_socket_reuseport(&socket, true)?;
         option::set_socket_reuseaddr(&socket, true)?;
-        rustix::net::bind(&socket, &place.addr)?;
+        rustix::net::bind(&socket, &bound.addr)?;
         opened.into_iter().for_each(Opened::keep);
         Ok(socket)
     }
@@ -138,7 +138,7 @@ impl TcpSocket {
         if !option::socket_reuseport(self)? {
             return Ok(());
         }
-        let theirs = programs_at(&Place::of(self.as_fd())?)?;
+        let theirs = programs_at(&BoundAddr::of(self.as_fd())?)?;
         let listens = |fd: &OwnedFd| option::socket_acceptconn(fd).unwrap_or(false);
         let (own, other) = if theirs.iter().any(listens) { (1, 0) } else { (0, 1) };
         choose_by_class(self.as_fd(), own, other)
@@ -152,8 +152,8 @@ impl TcpSocket {
 /// `AddrInUse` where something else is in its way, or the two would not get one set of connections.
 pub fn bind(socket: BorrowedFd<'_>, addr: SocketAddr) -> io::Result<()> {
     let ipv6_only = addr.is_ipv6() && option::ipv6_v6only(socket)?;
-    let place = Place::new(addr, ipv6_only);
-    beside(socket, &place, || Ok(rustix::net::bind(socket, &addr)?))
+    let bound = BoundAddr::new(addr, ipv6_only);
+    beside(socket, &bound, || Ok(rustix::net::bind(socket, &addr)?))
 }
 
 /// Has a socket of the program's listen that is bound where a listener of ours is.
@@ -162,25 +162,25 @@ pub fn bind(socket: BorrowedFd<'_>, addr: SocketAddr) -> io::Result<()> {
 ///
 /// As [`bind`].
 pub fn listen(socket: BorrowedFd<'_>, backlog: c_int) -> io::Result<()> {
-    beside(socket, &Place::of(socket)?, || Ok(rustix::net::listen(socket, backlog)?))
+    beside(socket, &BoundAddr::of(socket)?, || Ok(rustix::net::listen(socket, backlog)?))
 }
 
 fn beside(
     socket: BorrowedFd<'_>,
-    place: &Place,
+    bound: &BoundAddr,
     call: impl FnOnce() -> io::Result<()>,
 ) -> io::Result<()> {
     let in_use = || io::Error::from(Errno::ADDRINUSE);
-    if !is_tcp(socket) || place.addr.port() == 0 {
+    if !is_tcp(socket) || bound.addr.port() == 0 {
         return Err(in_use());
     }
     // Locked, so that they stay open.
     let admitting = admitting();
-    let at_place = |own: &BorrowedFd<'_>| Place::of(*own).is_ok_and(|own| own == *place);
+    let at_bound = |own: &BorrowedFd<'_>| BoundAddr::of(*own).is_ok_and(|own| own == *bound);
     // SAFETY: an admission goes before its socket, and waits for the lock.
     let mut ours = admitting.iter().map(|own| unsafe { BorrowedFd::borrow_raw(*own) });
-    let own = ours.find(at_place).ok_or_else(in_use)?;
-    open_group(own, place)?;
+    let own = ours.find(at_bound).ok_or_else(in_use)?;
+    open_group(own, bound)?;
     let opened = Opened::new(socket)?;
     // Remains of connections of ours are in no socket's way.
     option::set_socket_reuseaddr(socket, true)?;
@@ -191,13 +191,13 @@ fn beside(
 
 /// The address at which a socket is bound.
 #[derive(PartialEq, Eq)]
-struct Place {
+struct BoundAddr {
     addr: SocketAddr,
     /// All addresses of IPv6, and none of IPv4.
     ipv6_only: bool,
 }
 
-impl Place {
+impl BoundAddr {
     fn new(addr: SocketAddr, ipv6_only: bool) -> Self {
         let all = addr.is_ipv6() && addr.ip().is_unspecified();
         // The system sets the option at any other address.
@@ -238,8 +238,8 @@ impl<F: AsFd> Drop for Opened<F> {
 fn is_ours(addr: SocketAddr) -> bool {
     admitting().iter().any(|own| {
         // SAFETY: as above.
-        let own = Place::of(unsafe { BorrowedFd::borrow_raw(*own) });
-        own.is_ok_and(|Place { addr: own, .. }| {
+        let own = BoundAddr::of(unsafe { BorrowedFd::borrow_raw(*own) });
+        own.is_ok_and(|BoundAddr { addr: own, .. }| {
             let meet =
                 own.ip() == addr.ip() || own.ip().is_unspecified() || addr.ip().is_unspecified();
             own.port() == addr.port() && meet
@@ -252,12 +252,12 @@ fn is_tcp(socket: impl AsFd) -> bool {
         && option::socket_protocol(&socket) == Ok(Some(ipproto::TCP))
 }
 
-/// The program's own TCP sockets that are bound at a place and not connected.
-fn programs_at(place: &Place) -> io::Result<Vec<OwnedFd>> {
+/// The program's own TCP sockets that are bound at an address and not connected.
+fn programs_at(bound: &BoundAddr) -> io::Result<Vec<OwnedFd>> {
     let mut found = Vec::new();
     let is_one = |socket: BorrowedFd<'_>| {
         is_tcp(socket)
-            && Place::of(socket).is_ok_and(|its| its == *place)
+            && BoundAddr::of(socket).is_ok_and(|its| its == *bound)
             && rustix::net::getpeername(socket).is_err()
     };
     for entry in std::fs::read_dir("/proc/self/fd")?.flatten() {
@@ -285,7 +285,7 @@ fn is_admitting(fd: RawFd) -> bool {
 }
 
 /// Lets another socket join ours, which is the first of its group.
-fn open_group(own: BorrowedFd<'_>, place: &Place) -> io::Result<()> {
+fn open_group(own: BorrowedFd<'_>, bound: &BoundAddr) -> io::Result<()> {
     option::set_socket_reuseport(own, true)?;
     // One that does not listen yet chooses when it begins.
     if !option::socket_acceptconn(own)? {
@@ -296,13 +296,13 @@ fn open_group(own: BorrowedFd<'_>, place: &Place) -> io::Result<()> {
         chosen => return chosen,
     }
     // It began to listen without a group, which only a second socket makes.
-    let second = TcpSocket::new(place.addr)?;
-    if place.addr.is_ipv6() {
-        option::set_ipv6_v6only(&second, place.ipv6_only)?;
+    let second = TcpSocket::new(bound.addr)?;
+    if bound.addr.is_ipv6() {
+        option::set_ipv6_v6only(&second, bound.ipv6_only)?;
     }
     option::set_socket_reuseport(&second, true)?;
     option::set_socket_reuseaddr(&second, true)?;
-    rustix::net::bind(&second, &place.addr)?;
+    rustix::net::bind(&second, &bound.addr)?;
     rustix::net::listen(&second, 1)?;
     choose_by_class(own, 0, 1)
 }
@@ -449,7 +449,7 @@ mod tests {
         let theirs = program(any);
         option::set_socket_reuseaddr(&theirs, true).unwrap();
         rustix::net::bind(&theirs, &any).unwrap();
-        let addr = Place::of(theirs.as_fd()).unwrap().addr;
+        let addr = BoundAddr::of(theirs.as_fd()).unwrap().addr;
         let ours = reserve(addr).unwrap();
         let _admission = ours.admit().unwrap();
         ours.start_listening(16).unwrap();
