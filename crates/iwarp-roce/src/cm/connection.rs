@@ -8,7 +8,7 @@ use core::time::Duration;
 use iwarp_types::{Access, AddressVector, QpId, Time};
 
 use super::event::{CommId, Event, EventKind};
-use super::listener::Place;
+use super::listener::BacklogSlot;
 use super::mad::{MAD_LEN, Mad};
 use super::message::{Apr, Drep, Dreq, Message, Mra, PrivateData, Rej, Rejected};
 use super::reason::RejectReason;
@@ -107,7 +107,7 @@ pub(super) struct Connection {
     /// The message that is sent again.
     pub(super) stored: Option<Box<[u8; MAD_LEN]>>,
     /// Its place among the requests that wait for the program's answer or the peer's RTU.
-    pub(super) place: Option<Place>,
+    pub(super) slot: Option<BacklogSlot>,
     /// Set if the REQ is of our own kind, and so is the REP (ROCE-172).
     pub(super) own_kind: bool,
     /// Set if the program wants no more events of it.

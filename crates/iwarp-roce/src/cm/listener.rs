@@ -22,9 +22,9 @@ pub(super) struct Listener {
     pending: PendingBySource,
 }
 
-/// A place of a request that waits for the program's answer, or the peer's RTU.
+/// The slot of a request that waits for the program's answer, or the peer's RTU.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct BacklogSlot {
     pub(super) listener: ListenerId,
     key: Key,
     source: Source,
@@ -91,27 +91,27 @@ impl Listeners {
         self.all.get(&self.key(service, datagrams, address)?)
     }
 
-    /// Takes a place at that listener for a request from `source`; `None` if there is none.
+    /// Takes a slot at that listener for a request from `source`; `None` if there is none.
     pub(super) fn enter(
         &mut self,
         service: ServiceId,
         datagrams: bool,
         address: IpAddr,
         source: IpAddr,
-    ) -> Option<Place> {
+    ) -> Option<BacklogSlot> {
         let key = self.key(service, datagrams, address)?;
         let listener = self.all.get_mut(&key)?;
         let source = Source::of(source);
-        let place = Place { listener: listener.id, key, source };
-        listener.pending.enter(source).then_some(place)
+        let slot = BacklogSlot { listener: listener.id, key, source };
+        listener.pending.enter(source).then_some(slot)
     }
 
-    /// Gives the place back, if its listener is still there.
-    pub(super) fn leave(&mut self, place: Place) {
-        if let Some(listener) = self.all.get_mut(&place.key)
-            && listener.id == place.listener
+    /// Gives the slot back, if its listener is still there.
+    pub(super) fn leave(&mut self, slot: BacklogSlot) {
+        if let Some(listener) = self.all.get_mut(&slot.key)
+            && listener.id == slot.listener
         {
-            listener.pending.leave(place.source);
+            listener.pending.leave(slot.source);
         }
     }
 
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn places_of_a_listener_that_went_are_not_another_s() {
+    fn slots_of_a_listener_that_went_are_not_another_s() {
         let mut listeners = Listeners::default();
         let service = ServiceId::new(PortSpace::Ib, 1);
         let (here, there) = ("192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap());

@@ -4,7 +4,7 @@
 
 use alloc::boxed::Box;
 
-use super::listener::Place;
+use super::listener::BacklogSlot;
 use super::mad::{MAD_LEN, Mad};
 use super::message::{SidrRep, SidrStatus};
 use super::service::ServiceId;
@@ -34,7 +34,7 @@ pub(super) struct Sidr {
     pub(super) service: ServiceId,
     /// The request, or the answer to it.
     pub(super) stored: Option<Box<[u8; MAD_LEN]>>,
-    pub(super) place: Option<Place>,
+    pub(super) slot: Option<BacklogSlot>,
 }
 
 /// A SIDR_REP.

@@ -136,7 +136,7 @@ impl<R: Random> Manager<R> {
             retries,
             peer_waits: believed(settings.response_timeout.duration()),
             stored: None,
-            place: None,
+            slot: None,
             own_kind: false,
             silent: false,
         };
@@ -351,7 +351,7 @@ impl<R: Random> Manager<R> {
         let octets = connection.store(&mad);
         // Until the peer would have asked twice more.
         let (way, until) = (connection.way, now.plus(connection.peer_waits * 3));
-        self.give_place_back(id);
+        self.free_slot(id);
         self.table.release_remote_qp(id);
         self.table.release_qp(id);
         self.enter(id, State::Refused, Some(until));

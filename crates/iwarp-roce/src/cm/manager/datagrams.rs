@@ -46,7 +46,7 @@ impl<R: Random> Manager<R> {
             tid,
             service,
             stored: Some(Box::new(octets)),
-            place: None,
+            slot: None,
         };
         self.table.insert_sidr(sidr, false);
         self.table.set_deadline(id, Some(now.plus(self.settings.interval())));
@@ -100,7 +100,7 @@ impl<R: Random> Manager<R> {
         sidr.stored = Some(Box::new(octets));
         sidr.state = State::Answered;
         let way = sidr.way;
-        self.give_place_back(id.0);
+        self.free_slot(id.0);
         self.table.set_deadline(id.0, Some(now.plus(KEPT.duration())));
         self.send(way, octets);
         self.table.keep_answer(id.0, self.settings.stored_answers);
@@ -117,7 +117,7 @@ impl<R: Random> Manager<R> {
     }
 
     fn forget_sidr(&mut self, id: u32) {
-        self.give_place_back(id);
+        self.free_slot(id);
         self.table.remove_sidr(id);
     }
 
@@ -150,17 +150,17 @@ impl<R: Random> Manager<R> {
         let (Ok(header), true) = (header, Pkey::DEFAULT.admits(req.pkey)) else {
             return self.answer(back, &refuse(SidrStatus::Refused));
         };
-        let place = self.listeners.enter(req.service_id, true, here, there);
-        let (Some(place), Some(id)) = (place, self.fresh_id()) else {
+        let slot = self.listeners.enter(req.service_id, true, here, there);
+        let (Some(slot), Some(id)) = (slot, self.fresh_id()) else {
             self.dropped += 1;
-            if let Some(place) = place {
-                self.listeners.leave(place);
+            if let Some(slot) = slot {
+                self.listeners.leave(slot);
             }
             return;
         };
         let skipped = if header.is_some() { CMA_HEADER_LEN } else { 0 };
         let request = Request {
-            listener: place.listener,
+            listener: slot.listener,
             service: req.service_id,
             transport: Transport::Ud,
             path: back,
@@ -184,7 +184,7 @@ impl<R: Random> Manager<R> {
             tid,
             service: req.service_id,
             stored: None,
-            place: Some(place),
+            slot: Some(slot),
         };
         self.table.insert_sidr(sidr, true);
         // SIDR has no MRA, so the peer cannot be asked for time.

@@ -167,7 +167,7 @@ impl<R: Random> Manager<R> {
         let Some(connection) = self.table.get(id) else { return };
         if matches!(connection.state, State::RepSent(_)) {
             let event = connection.event(EventKind::Established { private_data });
-            self.give_place_back(id);
+            self.free_slot(id);
             self.enter(id, State::Established, None);
             self.tell(event);
         }

@@ -120,7 +120,7 @@ impl<R: Random> Manager<R> {
         self.table.is_empty()
     }
 
-    /// True if nothing at all is remembered: no connections, no places taken by them, no untaken
+    /// True if nothing at all is remembered: no connections, no slots taken by them, no untaken
     /// datagrams or events.
     #[doc(hidden)]
     pub fn is_clean(&self) -> bool {
@@ -209,23 +209,23 @@ impl<R: Random> Manager<R> {
         connection.state = State::Timewait;
         connection.stored = None;
         let until = now.plus(connection.timewait());
-        self.give_place_back(id);
+        self.free_slot(id);
         self.table.release_remote_qp(id);
         self.table.set_deadline(id, Some(until));
     }
 
     fn forget(&mut self, id: u32) {
-        self.give_place_back(id);
+        self.free_slot(id);
         self.table.remove(id);
     }
 
-    fn give_place_back(&mut self, id: u32) {
-        let place = match self.table.get_mut(id) {
-            Some(connection) => connection.place.take(),
-            None => self.table.sidr_mut(id).and_then(|sidr| sidr.place.take()),
+    fn free_slot(&mut self, id: u32) {
+        let slot = match self.table.get_mut(id) {
+            Some(connection) => connection.slot.take(),
+            None => self.table.sidr_mut(id).and_then(|sidr| sidr.slot.take()),
         };
-        if let Some(place) = place {
-            self.listeners.leave(place);
+        if let Some(slot) = slot {
+            self.listeners.leave(slot);
         }
     }
 

@@ -66,19 +66,19 @@ impl<R: Random> Manager<R> {
             }
         };
         let (here, there) = (path.address.destination, path.address.source);
-        let place = self.listeners.enter(req.service_id, false, here, there);
-        let (Some(place), Some(id)) = (place, self.fresh_id()) else {
+        let slot = self.listeners.enter(req.service_id, false, here, there);
+        let (Some(slot), Some(id)) = (slot, self.fresh_id()) else {
             // The peer asks again, when some of the waiting requests have been answered.
             self.dropped += 1;
-            if let Some(place) = place {
-                self.listeners.leave(place);
+            if let Some(slot) = slot {
+                self.listeners.leave(slot);
             }
             return;
         };
         let told = Told { vendor_id: req.vendor_id, options: modifier, qkey: req.local_qkey };
         let own_kind = OwnKind::read(told, Role::Request);
         let mut connection = self.requested(id, tid, req, &admitted, back);
-        connection.place = Some(place);
+        connection.slot = Some(slot);
         connection.own_kind = own_kind.is_some();
         let (patience, deadline) = self.await_program(connection.peer_waits, now);
         connection.state = State::ReqReceived(patience);
@@ -157,7 +157,7 @@ impl<R: Random> Manager<R> {
             retries: req.max_cm_retries,
             peer_waits: believed(req.remote_response_timeout.duration()),
             stored: None,
-            place: None,
+            slot: None,
             own_kind: false,
             silent: false,
         }

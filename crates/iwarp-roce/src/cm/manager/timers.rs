@@ -34,7 +34,7 @@ impl<R: Random> Manager<R> {
                 self.send_again(id, State::ReqSent(again(retry)), now);
             }
             State::RepSent(retry) if retry.left > 0 => {
-                // A peer that asked for a connection may ask for time only once: it holds a place.
+                // A peer that asked for a connection may ask for time only once: it holds a slot.
                 let Retry { left, extended } = retry;
                 let again = Retry { left: left.saturating_sub(1), extended };
                 self.send_again(id, State::RepSent(again), now);
