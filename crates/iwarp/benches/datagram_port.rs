@@ -15,7 +15,7 @@ use std::os::fd::AsRawFd;
 use std::ptr;
 
 use iwarp::Outbox;
-use iwarp::port::{DatagramPort, DatagramSettings, Place, Sent, datagrams};
+use iwarp::port::{BurstCursor, DatagramPort, DatagramSettings, Sent, datagrams};
 use iwarp_roce::wire::{
     Bth, Burst, Deth, Header, Message, Numbering, Path, Position, Psn, SendTail, Transport,
 };
@@ -144,7 +144,7 @@ impl Ports {
         let payload = vec![7; octets];
         (0..packets).for_each(|psn| push(&mut burst, &self.there, psn as u32, &payload));
         move || {
-            let sent = self.from.send(&burst, &mut Place::default()).expect("a port");
+            let sent = self.from.send(&burst, &mut BurstCursor::default()).expect("a port");
             assert_eq!(sent, Sent::All);
             receive(&*self.to, packets);
         }
@@ -176,7 +176,7 @@ impl Ports {
                     burst.clear();
                     push(burst, path, 0, &[7; 4]);
                 }
-                let sent = from.send(burst, &mut Place::default()).expect("a port");
+                let sent = from.send(burst, &mut BurstCursor::default()).expect("a port");
                 assert_eq!(sent, Sent::All);
                 receive(&**to, 1);
             }

@@ -55,9 +55,9 @@ use std::time::Duration;
 
 pub use clock::{Clock, ManualClock};
 pub use datagram::{
-    BothFamilies, DatagramCounters, DatagramFaults, DatagramNetwork, DatagramPort,
+    BothFamilies, BurstCursor, DatagramCounters, DatagramFaults, DatagramNetwork, DatagramPort,
     DatagramSettings, DatagramShare, Findings, Intake, Pace, PacketRecording, Packets,
-    PassedPacket, Place, Sent, Shared, WholePort,
+    PassedPacket, Sent, Shared, WholePort,
 };
 pub(crate) use described::described;
 pub use descriptors::Descriptors;

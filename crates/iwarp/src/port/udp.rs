@@ -18,8 +18,8 @@ use iwarp_types::{Numbering, Path, Trains};
 
 use super::share::{Member, ROCE_PORT, ShareError};
 use super::{
-    DatagramCounters, DatagramNetwork, DatagramPort, DatagramSettings, Descriptors, Findings,
-    Intake, Packets, Place, Sent, Shared, lock, traffic,
+    BurstCursor, DatagramCounters, DatagramNetwork, DatagramPort, DatagramSettings, Descriptors,
+    Findings, Intake, Packets, Sent, Shared, lock, traffic,
 };
 use crate::report;
 
@@ -134,28 +134,28 @@ struct Piece<'a> {
     segment: usize,
     packets: usize,
     /// The burst's place behind it.
-    end: Place,
+    end: BurstCursor,
 }
 
-/// The packets of a burst from `place` to the train with the number `end`: the rest of each train
+/// The packets of a burst from `cursor` to the train with the number `end`: the rest of each train
 /// in one message where it is `whole`, else each packet in one.
 fn pieces(
     burst: &dyn Trains,
-    place: Place,
+    cursor: BurstCursor,
     end: usize,
     whole: bool,
 ) -> impl Iterator<Item = Piece<'_>> {
-    let trains = (place.trains..end).map_while(|index| Some((index, burst.train(index)?)));
+    let trains = (cursor.trains..end).map_while(|index| Some((index, burst.train(index)?)));
     trains.flat_map(move |(index, train)| {
-        let before = if index == place.trains { place.packets } else { 0 };
+        let before = if index == cursor.trains { cursor.packets } else { 0 };
         let rest = train.octets.get(before * train.segment..).unwrap_or_default();
         let each = if whole { train.packets - before } else { 1 };
         rest.chunks((each * train.segment).max(1)).enumerate().map(move |(nth, octets)| {
             let packets = before + (nth + 1) * each;
             let end = if packets < train.packets {
-                Place { trains: index, packets }
+                BurstCursor { trains: index, packets }
             } else {
-                Place { trains: index + 1, packets: 0 }
+                BurstCursor { trains: index + 1, packets: 0 }
             };
             Piece { path: train.path, octets, segment: train.segment, packets: each, end }
         })
@@ -267,15 +267,15 @@ impl UdpPort {
         batch: &mut SendBatch,
         refusal: Refusal,
         piece: &Piece<'_>,
-        place: &mut Place,
+        cursor: &mut BurstCursor,
     ) -> io::Result<Option<Sent>> {
         match refusal {
             Refusal::Full => return Ok(Some(Sent::Full)),
-            Refusal::TooLong => return Ok(Some(self.too_long(piece, place))),
+            Refusal::TooLong => return Ok(Some(self.too_long(piece, cursor))),
             Refusal::Lost(error) => {
                 tracing::debug!(%error, path = ?piece.path, "packets are lost");
                 count(&self.counts.lost, piece.packets);
-                *place = piece.end;
+                *cursor = piece.end;
             }
             Refusal::Failed(error) => return Err(error),
             Refusal::Segmenting => {
@@ -287,15 +287,15 @@ impl UdpPort {
                     Ok(_) => {
                         count(&self.counts.sent, 1);
                         traffic::sent(segment.min(piece.octets.len()), || 1);
-                        place.packets += 1;
+                        cursor.packets += 1;
                         self.stop_segmenting();
                     }
                     Err(Refusal::Full) => return Ok(Some(Sent::Full)),
-                    Err(Refusal::TooLong) => return Ok(Some(self.too_long(piece, place))),
+                    Err(Refusal::TooLong) => return Ok(Some(self.too_long(piece, cursor))),
                     Err(Refusal::Failed(error)) => return Err(error),
                     Err(Refusal::Lost(_) | Refusal::Segmenting) => {
                         count(&self.counts.lost, piece.packets);
-                        *place = piece.end;
+                        *cursor = piece.end;
                     }
                 }
             }
@@ -304,9 +304,9 @@ impl UdpPort {
     }
 
     /// Packets that follow in the train are as long.
-    fn too_long(&self, piece: &Piece<'_>, place: &mut Place) -> Sent {
+    fn too_long(&self, piece: &Piece<'_>, cursor: &mut BurstCursor) -> Sent {
         count(&self.counts.too_long, piece.packets);
-        *place = Place { trains: place.trains + 1, packets: 0 };
+        *cursor = BurstCursor { trains: cursor.trains + 1, packets: 0 };
         Sent::TooLong(*piece.path)
     }
 }
@@ -331,7 +331,12 @@ impl DatagramPort for UdpPort {
         if self.segments.load(Ordering::Relaxed) { Numbering::Counted } else { Numbering::Zero }
     }
 
-    fn send_until(&self, burst: &dyn Trains, place: &mut Place, end: usize) -> io::Result<Sent> {
+    fn send_until(
+        &self,
+        burst: &dyn Trains,
+        cursor: &mut BurstCursor,
+        end: usize,
+    ) -> io::Result<Sent> {
         let batch = &mut *lock(&self.sending);
         loop {
             // Only IPv4's packets have identifications.
@@ -342,13 +347,13 @@ impl DatagramPort for UdpPort {
                 (Numbering::Zero, Numbering::Counted) if numbered => Way::Firsts,
                 _ => Way::Single,
             };
-            if way == Way::Firsts && place.packets > 0 {
-                let train = burst.train(place.trains).map_or(0, |train| train.packets);
-                count(&self.counts.lost, train.saturating_sub(place.packets));
-                *place = Place { trains: place.trains + 1, packets: 0 };
+            if way == Way::Firsts && cursor.packets > 0 {
+                let train = burst.train(cursor.trains).map_or(0, |train| train.packets);
+                count(&self.counts.lost, train.saturating_sub(cursor.packets));
+                *cursor = BurstCursor { trains: cursor.trains + 1, packets: 0 };
                 continue;
             }
-            let rest = || pieces(burst, *place, end, way == Way::Whole);
+            let rest = || pieces(burst, *cursor, end, way == Way::Whole);
             let most = if way == Way::Firsts { 1 } else { usize::MAX };
             let messages =
                 rest().map(|piece| self.outgoing(piece.path, piece.octets, piece.segment));
@@ -356,19 +361,19 @@ impl DatagramPort for UdpPort {
                 Ok(0) => return Ok(Sent::All),
                 Ok(taken) => {
                     let (mut packets, mut octets) = (0, 0);
-                    let end = rest().take(taken).fold(*place, |_, piece| {
+                    let end = rest().take(taken).fold(*cursor, |_, piece| {
                         packets += piece.packets;
                         octets += piece.octets.len();
                         piece.end
                     });
                     count(&self.counts.sent, packets);
                     traffic::sent(octets, || packets);
-                    *place = end;
+                    *cursor = end;
                 }
                 Err(refusal) => {
                     // Something was tried.
                     let Some(piece) = rest().next() else { return Ok(Sent::All) };
-                    if let Some(sent) = self.refused(batch, refusal, &piece, place)? {
+                    if let Some(sent) = self.refused(batch, refusal, &piece, cursor)? {
                         return Ok(sent);
                     }
                 }
@@ -577,9 +582,9 @@ mod tests {
                 for psn in 0..10 {
                     push(&mut burst, if psn < 5 { &path } else { &other }, psn);
                 }
-                let mut place = Place::default();
-                assert_eq!(from.send(&burst, &mut place).unwrap(), Sent::All);
-                assert_eq!(place, Place { trains: 2, packets: 0 });
+                let mut cursor = BurstCursor::default();
+                assert_eq!(from.send(&burst, &mut cursor).unwrap(), Sent::All);
+                assert_eq!(cursor, BurstCursor { trains: 2, packets: 0 });
                 assert_eq!(from.numbering(), Numbering::Zero);
                 assert_eq!(to.try_receive(expected).unwrap().len(), expected);
                 assert!(!to.has_input().unwrap());

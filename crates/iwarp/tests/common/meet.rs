@@ -18,13 +18,13 @@ pub const LOOPBACK: &str = "127.0.0.1";
 pub const PAUSE: Duration = Duration::from_millis(500);
 
 /// A device to make queue pairs on, and the address that it tells.
-pub struct Place {
+pub struct TestHost {
     pub device: Device,
     pub pd: ProtectionDomain,
     pub gid: Gid,
 }
 
-impl Place {
+impl TestHost {
     pub fn new() -> Self {
         Self::with(Options::default(), LOOPBACK)
     }
@@ -68,15 +68,15 @@ pub struct Model {
 }
 
 impl Model {
-    pub fn place(&self) -> Place {
+    pub fn host(&self) -> TestHost {
         let network = self.network.host(LOOPBACK.parse().unwrap());
         let platform = Platform { network, clock: self.clock.clone().into(), datagrams: None };
-        Place::of(Device::on_platform(Options::default(), platform).unwrap(), LOOPBACK)
+        TestHost::of(Device::on_platform(Options::default(), platform).unwrap(), LOOPBACK)
     }
 
     /// Two ends, connected.
-    pub fn couple(&self, place: &Place) -> (Side, Side) {
-        let (a, b) = (place.end(), place.end());
+    pub fn couple(&self, host: &TestHost) -> (Side, Side) {
+        let (a, b) = (host.end(), host.end());
         a.all_the_way(&b);
         b.all_the_way(&a);
         self.clock.advance(PAUSE);

@@ -14,7 +14,7 @@ use iwarp::cm::{ConnectParams, EventChannel, EventKind, Id};
 use iwarp::port::{DatagramNetwork, ManualClock, MemoryNetwork, Network, Platform};
 use iwarp::{CompletionChannel, Device, Options, QueuePairAttributes, Turns, WorkCompletion};
 
-use crate::common::meet::{LOOPBACK, Place};
+use crate::common::meet::{LOOPBACK, TestHost};
 use crate::common::{End, succeeded};
 
 /// The time by which the clock goes on when a program pauses: about as long as a poll takes.
@@ -197,10 +197,10 @@ impl Scene {
         });
     }
 
-    /// A place where queue pairs meet without the connection manager.
-    pub fn place(&self) -> Place {
+    /// A host where queue pairs meet without the connection manager.
+    pub fn host(&self) -> TestHost {
         let network = MemoryNetwork::new().host(LOOPBACK.parse().unwrap());
-        Place::of(self.device(Options::default(), network, None), LOOPBACK)
+        TestHost::of(self.device(Options::default(), network, None), LOOPBACK)
     }
 
     /// Two devices, connected: client and server, whose completion queues have a channel each.

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use iwarp::Outbox;
 use iwarp::port::{
-    BothFamilies, DatagramFaults, DatagramNetwork, DatagramPort, DatagramSettings, Direction,
-    MemoryDatagrams, PacketRecording, Place, Sent, datagrams,
+    BothFamilies, BurstCursor, DatagramFaults, DatagramNetwork, DatagramPort, DatagramSettings,
+    Direction, MemoryDatagrams, PacketRecording, Sent, datagrams,
 };
 use iwarp_roce::wire::{
     Bth, Burst, Deth, Header, ICRC_LEN, Message, Numbering, Packet, Path, Position, Psn, SendTail,
@@ -62,7 +62,7 @@ fn parsed(packet: &[u8]) -> (u32, Vec<u8>) {
 
 /// Sends a burst, which the port takes at once.
 fn send(port: &dyn DatagramPort, burst: &Burst) {
-    assert_eq!(port.send(burst, &mut Place::default()).unwrap(), Sent::All);
+    assert_eq!(port.send(burst, &mut BurstCursor::default()).unwrap(), Sent::All);
 }
 
 /// So many packets with their ways, as they come.
@@ -469,10 +469,10 @@ fn the_weather_of_a_seed_is_always_the_same() {
     // A packet that is too long is told.
     network.set_faults(calm);
     network.set_mtu(100);
-    let mut place = Place::default();
+    let mut cursor = BurstCursor::default();
     let path = way(&*port, port.local_addr());
-    assert_eq!(port.send(&burst, &mut place).unwrap(), Sent::TooLong(path));
-    assert_eq!(port.send(&burst, &mut place).unwrap(), Sent::All);
+    assert_eq!(port.send(&burst, &mut cursor).unwrap(), Sent::TooLong(path));
+    assert_eq!(port.send(&burst, &mut cursor).unwrap(), Sent::All);
     assert_eq!(port.counters().too_long, 1);
 }
 
@@ -504,8 +504,8 @@ fn a_port_with_faults_that_is_full_loses_nothing() {
     for psn in 0..100 {
         push(&mut burst, &way(&*from, to.local_addr()), psn, &[7; 100]);
     }
-    let (mut place, mut full) = (Place::default(), 0);
-    while from.send(&burst, &mut place).unwrap() == Sent::Full {
+    let (mut cursor, mut full) = (BurstCursor::default(), 0);
+    while from.send(&burst, &mut cursor).unwrap() == Sent::Full {
         full += 1;
     }
     assert!(full > 10, "{full}");
@@ -528,10 +528,10 @@ fn a_port_with_faults_says_what_is_too_long() {
     for (path, len) in [(&short, 10), (&long, 200), (&short, 20)] {
         push(&mut burst, path, 0, &vec![7; len]);
     }
-    let mut place = Place::default();
-    assert_eq!(from.send(&burst, &mut place).unwrap(), Sent::TooLong(long));
-    assert_eq!(place, Place { trains: 2, packets: 0 });
-    assert_eq!(from.send(&burst, &mut place).unwrap(), Sent::All);
+    let mut cursor = BurstCursor::default();
+    assert_eq!(from.send(&burst, &mut cursor).unwrap(), Sent::TooLong(long));
+    assert_eq!(cursor, BurstCursor { trains: 2, packets: 0 });
+    assert_eq!(from.send(&burst, &mut cursor).unwrap(), Sent::All);
     let got = receive(&*to, 2);
     assert!(got.iter().all(|(path, _)| path.source_port == short.source_port));
 }
@@ -586,9 +586,9 @@ fn a_recording_has_the_packets_of_both_ends() {
         push(&mut burst, &path, psn, &[psn as u8; 100]);
     }
     // In two calls: the record has each packet once.
-    let mut place = Place::default();
-    assert_eq!(from.send_until(&burst, &mut place, 1).unwrap(), Sent::All);
-    assert_eq!(from.send(&burst, &mut place).unwrap(), Sent::All);
+    let mut cursor = BurstCursor::default();
+    assert_eq!(from.send_until(&burst, &mut cursor, 1).unwrap(), Sent::All);
+    assert_eq!(from.send(&burst, &mut cursor).unwrap(), Sent::All);
     let got = receive(&*to, 20);
     let passed = recording.passed();
     let of = |direction| passed.iter().filter(move |packet| packet.direction == direction);

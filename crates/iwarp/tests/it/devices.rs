@@ -15,7 +15,7 @@ use iwarp::{
     SendOp, SendRequest, Speed, WcStatus, Wire,
 };
 
-use crate::common::meet::{LOOPBACK, Place, Side, exchange};
+use crate::common::meet::{LOOPBACK, Side, TestHost, exchange};
 use crate::common::{DEADLINE, End, couple, parts, succeeded, until};
 
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -55,7 +55,7 @@ impl Two {
     }
 
     fn ends(&self) -> [Side; 2] {
-        [0, 1].map(|n| Place::of(self.devices[n].clone(), &self.addrs[n].to_string()).end())
+        [0, 1].map(|n| TestHost::of(self.devices[n].clone(), &self.addrs[n].to_string()).end())
     }
 }
 
@@ -346,7 +346,7 @@ fn two_devices_of_one_interface_have_its_addresses_both() {
     let one = Device::with_options(options).unwrap();
     let two = one.named_sibling(1).unwrap();
     assert_eq!(one.gids().unwrap(), two.gids().unwrap());
-    let [near, far] = [one, two].map(|device| Place::of(device, LOOPBACK).end());
+    let [near, far] = [one, two].map(|device| TestHost::of(device, LOOPBACK).end());
     near.all_the_way(&far);
     far.all_the_way(&near);
     exchange(&near, &far);

@@ -30,7 +30,7 @@ impl Kind {
         }
     }
 
-    fn listen(self, channel: &EventChannel, (ip, only): Place, port: u16) -> io::Result<Id> {
+    fn listen(self, channel: &EventChannel, (ip, only): ListenAddr, port: u16) -> io::Result<Id> {
         let id = self.id(channel);
         id.set_ipv6_only(only);
         id.bind(SocketAddr::new(ip.parse().unwrap(), port))?;
@@ -72,11 +72,11 @@ impl Kind {
 }
 
 /// Address of a listener, and true if it asks for IPv6 only.
-type Place = (&'static str, bool);
+type ListenAddr = (&'static str, bool);
 
-const FOUR: Place = ("0.0.0.0", false);
-const BOTH: Place = ("::", false);
-const SIX: Place = ("::", true);
+const FOUR: ListenAddr = ("0.0.0.0", false);
+const BOTH: ListenAddr = ("::", false);
+const SIX: ListenAddr = ("::", true);
 
 /// Covers: ROCE-144
 #[test]
@@ -87,7 +87,7 @@ fn a_listener_gets_the_clients_of_its_families() {
     for kind in [Kind::Datagrams, Kind::Packets, Kind::Beside] {
         let device = if kind == Kind::Beside { &streams } else { &clients };
         // Which of the listeners gets a client of IPv4, and of IPv6.
-        let cases: [(&[Place], [Option<usize>; 2]); 5] = [
+        let cases: [(&[ListenAddr], [Option<usize>; 2]); 5] = [
             (&[FOUR], [Some(0), None]),
             (&[BOTH], [Some(0), Some(0)]),
             (&[SIX], [None, Some(0)]),

@@ -12,7 +12,7 @@ use iwarp::{Device, Options, Personality, REPORT, Wire, report};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use crate::common::meet::{Place, exchange};
+use crate::common::meet::{TestHost, exchange};
 use crate::common::process::{goes_on, passed_apart, this_test};
 use crate::common::{DEADLINE, Setup, parts, until};
 use crate::rc;
@@ -240,7 +240,7 @@ fn of_queue_pairs_that_meet_by_themselves() {
         return;
     }
     let lines = Lines::listen();
-    let (one, other) = (Place::new(), Place::new());
+    let (one, other) = (TestHost::new(), TestHost::new());
     let (a, b) = (one.end(), other.end());
     a.all_the_way(&b);
     b.all_the_way(&a);

@@ -19,7 +19,7 @@ use crate::common::{DEADLINE, couple, next, until};
 
 const CONNECTIONS: usize = 1000;
 
-struct Place {
+struct Fixture {
     client: Device,
     server: Device,
     listener: Listener,
@@ -35,7 +35,7 @@ struct Pair {
     connections: (Connection, Connection),
 }
 
-impl Place {
+impl Fixture {
     fn new() -> Self {
         let client = Device::with_options(Options::default()).unwrap();
         let server = Device::with_options(Options::default()).unwrap();
@@ -101,7 +101,7 @@ fn take_down(pair: Pair, number: usize) {
 }
 
 fn rounds(rounds: usize) {
-    let place = Place::new();
+    let fixture = Fixture::new();
     // Things that are made once and kept.
     let round = || {
         let step = |number: usize| {
@@ -111,24 +111,24 @@ fn rounds(rounds: usize) {
         };
         let pair = |number| {
             step(number);
-            place.pair()
+            fixture.pair()
         };
         let pairs: Vec<Pair> = (0..CONNECTIONS).map(pair).collect();
         for (number, pair) in pairs.iter().enumerate() {
             step(number);
-            place.use_pair(pair);
+            fixture.use_pair(pair);
         }
         for (number, pair) in pairs.into_iter().enumerate() {
             step(number);
             take_down(pair, number);
         }
         goes_on();
-        while place.ours.poll_one().is_some() || place.theirs.poll_one().is_some() {}
-        place.wait_until_empty();
+        while fixture.ours.poll_one().is_some() || fixture.theirs.poll_one().is_some() {}
+        fixture.wait_until_empty();
     };
     let few = || {
-        (0..20).for_each(|number| take_down(place.pair(), number));
-        place.wait_until_empty();
+        (0..20).for_each(|number| take_down(fixture.pair(), number));
+        fixture.wait_until_empty();
     };
     few();
     // A thread gets its name when it runs first.
@@ -150,7 +150,7 @@ fn rounds(rounds: usize) {
         assert!(grown < 8 << 20, "{} KiB more than after the first round", grown / 1024);
     }
     // A device takes its thread and descriptors with it.
-    drop(place);
+    drop(fixture);
     until("the devices to end", || (workers() == 0).then_some(()));
     until("their descriptors to be closed", || (descriptors() < fds).then_some(()));
 }
@@ -181,16 +181,16 @@ fn closed_devices_leave_nothing_behind() {
     let (fds, tasks) = (descriptors(), workers());
     for number in 0..50 {
         goes_on();
-        let place = Place::new();
-        let pair = place.pair();
-        place.use_pair(&pair);
+        let fixture = Fixture::new();
+        let pair = fixture.pair();
+        fixture.use_pair(&pair);
         // In either order, and with requests that were not taken.
         if number % 2 == 0 {
-            drop(place);
+            drop(fixture);
             drop(pair);
         } else {
             drop(pair);
-            drop(place);
+            drop(fixture);
         }
     }
     until("descriptors to be closed", || (descriptors() <= fds).then_some(()));
@@ -206,15 +206,17 @@ fn requests_that_nobody_takes_leave_nothing_behind() {
     let (fds, tasks) = (descriptors(), workers());
     for _ in 0..20 {
         goes_on();
-        let place = Place::new();
-        let addr = place.listener.local_addr().unwrap();
-        let qp =
-            place.client_pd.create_qp(&QueuePairAttributes::new(&place.ours, &place.ours)).unwrap();
+        let fixture = Fixture::new();
+        let addr = fixture.listener.local_addr().unwrap();
+        let qp = fixture
+            .client_pd
+            .create_qp(&QueuePairAttributes::new(&fixture.ours, &fixture.ours))
+            .unwrap();
         let params = iwarp::cm::ConnectParams::default();
         let short = Duration::from_millis(1);
-        let outcome = iwarp::cm::connect(&place.client, addr, &qp, &params, short);
+        let outcome = iwarp::cm::connect(&fixture.client, addr, &qp, &params, short);
         assert!(outcome.is_err());
-        drop(place);
+        drop(fixture);
         drop(qp);
     }
     until("descriptors to be closed", || (descriptors() <= fds).then_some(()));

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use iwarp::WcStatus;
 use iwarp::port::{
-    DatagramCounters, DatagramNetwork, DatagramPort, DatagramSettings, Descriptors, Findings,
-    Intake, ManualClock, Packets, Place, Readiness, Sent, Waker,
+    BurstCursor, DatagramCounters, DatagramNetwork, DatagramPort, DatagramSettings, Descriptors,
+    Findings, Intake, ManualClock, Packets, Readiness, Sent, Waker,
 };
 use iwarp_roce::wire::Numbering;
 use iwarp_types::Trains;
@@ -155,10 +155,15 @@ impl DatagramPort for SlowPort {
         self.inner.numbering()
     }
 
-    fn send_until(&self, burst: &dyn Trains, place: &mut Place, end: usize) -> io::Result<Sent> {
+    fn send_until(
+        &self,
+        burst: &dyn Trains,
+        cursor: &mut BurstCursor,
+        end: usize,
+    ) -> io::Result<Sent> {
         let HeldUp { clock, micros } = &self.thread;
         clock.advance(Duration::from_micros(micros.load(Ordering::Relaxed)));
-        self.inner.send_until(burst, place, end)
+        self.inner.send_until(burst, cursor, end)
     }
 
     fn receive_all(&self, take: &mut dyn FnMut(&mut Packets<'_>)) -> io::Result<Intake> {

@@ -14,7 +14,7 @@ use iwarp::{
 
 use crate::common;
 use crate::common::census::{descriptors, workers};
-use crate::common::meet::{LOOPBACK, Model, PAUSE, Place, Side, exchange, gid};
+use crate::common::meet::{LOOPBACK, Model, PAUSE, Side, TestHost, exchange, gid};
 use crate::common::process::{
     Child, listen_to_parent, passed_apart, role, say, setting, this_test,
 };
@@ -47,7 +47,7 @@ fn mixtures() -> Vec<Vec<bool>> {
 
 #[test]
 fn ends_meet_in_every_order() {
-    let (one, other) = (Place::new(), Place::new());
+    let (one, other) = (TestHost::new(), TestHost::new());
     let mixtures = mixtures();
     assert_eq!(mixtures.len(), 20);
     for order in mixtures {
@@ -69,7 +69,7 @@ fn ends_meet_in_every_order() {
 
 #[test]
 fn both_at_once() {
-    let (one, other) = (Place::new(), Place::new());
+    let (one, other) = (TestHost::new(), TestHost::new());
     for round in 0..50 {
         let ends = [one.end(), other.end()];
         ends.iter().for_each(Side::init);
@@ -98,7 +98,7 @@ fn both_at_once() {
 fn either_address_family() {
     let options = Options::default;
     for addr in ["127.0.0.1", "::1"] {
-        let (one, other) = (Place::with(options(), addr), Place::with(options(), addr));
+        let (one, other) = (TestHost::with(options(), addr), TestHost::with(options(), addr));
         let (a, b) = (one.end(), other.end());
         a.all_the_way(&b);
         b.all_the_way(&a);
@@ -109,9 +109,9 @@ fn either_address_family() {
 /// All other addresses of this host, link-local ones included.
 #[test]
 fn every_address_of_the_host() {
-    let place = Place::new();
-    for gid in place.device.gids().unwrap() {
-        let (mut a, mut b) = (place.end(), place.end());
+    let host = TestHost::new();
+    for gid in host.device.gids().unwrap() {
+        let (mut a, mut b) = (host.end(), host.end());
         (a.gid, b.gid) = (gid.clone(), gid.clone());
         a.all_the_way(&b);
         b.all_the_way(&a);
@@ -122,20 +122,20 @@ fn every_address_of_the_host() {
 
 #[test]
 fn a_lid_leads_to_a_host_of_the_same_network() {
-    let place = Place::new();
-    let lid = place.device.lid().unwrap();
+    let host = TestHost::new();
+    let lid = host.device.lid().unwrap();
     assert_ne!(lid, 0);
-    let (a, b) = (place.end(), place.end());
+    let (a, b) = (host.end(), host.end());
     for (end, peer) in [(&a, &b), (&b, &a)] {
         end.init();
         let (number, psn) = (peer.qp.number(), peer.qp.psn());
-        let peer = Peer::from_lid(&place.device, lid, number, psn).unwrap();
+        let peer = Peer::from_lid(&host.device, lid, number, psn).unwrap();
         assert_eq!(peer.gid, peer.local);
         end.qp.connect_to(&peer).unwrap();
         end.rts();
     }
     exchange(&a, &b);
-    let other = Peer::from_lid(&place.device, 0x0102, 7, 0).unwrap();
+    let other = Peer::from_lid(&host.device, 0x0102, 7, 0).unwrap();
     let (IpAddr::V4(own), IpAddr::V4(other)) = (other.local, other.gid) else {
         panic!("{other:?}")
     };
@@ -146,9 +146,9 @@ fn a_lid_leads_to_a_host_of_the_same_network() {
 #[test]
 fn what_is_sent_early_waits() {
     let model = Model::default();
-    let (place, clock) = (model.place(), &model.clock);
+    let (host, clock) = (model.host(), &model.clock);
     for leader_is_late in [false, true] {
-        let (low, high) = place.ordered();
+        let (low, high) = host.ordered();
         let (early, late) = if leader_is_late { (high, low) } else { (low, high) };
         early.all_the_way(&late);
         for n in 0..8_u8 {
@@ -179,8 +179,8 @@ fn what_is_sent_early_waits() {
 #[test]
 fn a_peer_may_come_late() {
     let model = Model::default();
-    let (place, clock) = (model.place(), &model.clock);
-    let (early, late) = place.ordered();
+    let (host, clock) = (model.host(), &model.clock);
+    let (early, late) = host.ordered();
     early.all_the_way(&late);
     early.post_recv(7);
     clock.advance(LEAST * 100);
@@ -195,8 +195,8 @@ fn a_peer_may_come_late() {
 #[test]
 fn a_machine_that_stood_still_is_waited_for() {
     let model = Model::default();
-    let (place, clock) = (model.place(), &model.clock);
-    let (early, late) = place.ordered();
+    let (host, clock) = (model.host(), &model.clock);
+    let (early, late) = host.ordered();
     early.all_the_way(&late);
     early.send(1, b"early");
     for _ in 0..4 {
@@ -219,9 +219,9 @@ fn a_queue_pair_can_be_its_own_peer() {
         ("::1", Personality::Iwarp),
         (LOOPBACK, Personality::Roce),
     ] {
-        let place = Place::with(Options::new().personality(personality), addr);
+        let host = TestHost::with(Options::new().personality(personality), addr);
         for _ in 0..3 {
-            let end = place.end();
+            let end = host.end();
             end.all_the_way(&end);
             exchange(&end, &end);
             let depth = end.qp.read_depths();
@@ -236,9 +236,9 @@ fn a_queue_pair_can_be_its_own_peer() {
 #[test]
 fn strangers_are_refused() {
     let model = Model::default();
-    let (place, clock) = (model.place(), &model.clock);
-    let (low, high) = place.ordered();
-    let third = place.end();
+    let (host, clock) = (model.host(), &model.clock);
+    let (low, high) = host.ordered();
+    let third = host.end();
     // `low` expects the third, whose peer is somebody else.
     low.all_the_way(&third);
     high.all_the_way(&low);
@@ -266,10 +266,10 @@ fn strangers_are_refused() {
 #[test]
 fn a_queue_pair_has_one_connection() {
     let model = Model::default();
-    let place = model.place();
-    let (a, b) = model.couple(&place);
+    let host = model.host();
+    let (a, b) = model.couple(&host);
     // One more wants it.
-    let c = place.end();
+    let c = host.end();
     c.all_the_way(&a);
     c.send(1, b"me too");
     model.clock.advance(LEAST + PAUSE);
@@ -279,7 +279,7 @@ fn a_queue_pair_has_one_connection() {
 
 #[test]
 fn reset_and_again() {
-    let (one, other) = (Place::new(), Place::new());
+    let (one, other) = (TestHost::new(), TestHost::new());
     let (a, b) = (one.end(), other.end());
     for round in 0..4 {
         a.all_the_way(&b);
@@ -309,8 +309,8 @@ fn reset_and_again() {
 #[test]
 fn err_flushes_what_waits() {
     let model = Model::default();
-    let place = model.place();
-    let (a, b) = (place.end(), place.end());
+    let host = model.host();
+    let (a, b) = (host.end(), host.end());
     a.all_the_way(&b);
     a.post_recv(1);
     a.send(2, b"never");
@@ -331,9 +331,9 @@ fn a_peer_that_leaves_in_good_order_is_missed_after_a_moment() {
     const MOMENT: Duration = Duration::from_secs(1);
     const NEARLY: Duration = Duration::from_millis(990);
     let scene = Scene::new();
-    let place = scene.place();
+    let host = scene.host();
     let couple = || {
-        let (a, b) = (place.end(), place.end());
+        let (a, b) = (host.end(), host.end());
         a.all_the_way(&b);
         b.all_the_way(&a);
         let are_connected = || a.qp.is_connected() && b.qp.is_connected();
@@ -363,14 +363,14 @@ fn a_peer_that_leaves_in_good_order_is_missed_after_a_moment() {
         // One that leaves meanwhile is gone at once.
         drop(couple());
         scene.pass(Duration::from_millis(5));
-        assert_eq!(place.device.connections(), 0);
+        assert_eq!(host.device.connections(), 0);
     }
 }
 
 #[test]
 fn sqd_holds_back_and_rts_goes_on() {
-    let place = Place::new();
-    let (a, b) = (place.end(), place.end());
+    let host = TestHost::new();
+    let (a, b) = (host.end(), host.end());
     a.all_the_way(&b);
     b.all_the_way(&a);
     exchange(&a, &b);
@@ -390,8 +390,8 @@ fn sqd_holds_back_and_rts_goes_on() {
 
 #[test]
 fn only_what_the_verbs_allow() {
-    let place = Place::new();
-    let (a, b) = (place.end(), place.end());
+    let host = TestHost::new();
+    let (a, b) = (host.end(), host.end());
     assert!(matches!(a.qp.modify(QpState::Rts), Err(ModifyError::Transition(_))));
     a.init();
     assert!(matches!(a.qp.modify(QpState::Rts), Err(ModifyError::Transition(_))));
@@ -399,16 +399,16 @@ fn only_what_the_verbs_allow() {
     let again = a.qp.connect_to(&b.as_peer_of(&a.gid));
     assert!(matches!(again, Err(ModifyError::Transition(_))));
     // The connection manager's queue pairs are not found this way.
-    let cq = place.device.create_cq(8, None).unwrap();
-    let plain = place.pd.create_qp(&QueuePairAttributes::new(&cq, &cq)).unwrap();
+    let cq = host.device.create_cq(8, None).unwrap();
+    let plain = host.pd.create_qp(&QueuePairAttributes::new(&cq, &cq)).unwrap();
     let refused = plain.connect_to(&b.as_peer_of(&a.gid));
     assert!(matches!(refused, Err(ModifyError::System(_))));
 }
 
 #[test]
 fn what_was_asked_for_is_what_is_told() {
-    let place = Place::new();
-    let (a, b) = (place.end(), place.end());
+    let host = TestHost::new();
+    let (a, b) = (host.end(), host.end());
     let limits = a.qp.capabilities();
     assert_eq!((limits.max_send_wr, limits.max_recv_wr), (64, 64));
     assert_eq!(a.qp.retry(), Retry::default());
@@ -433,10 +433,10 @@ fn the_first_state_is_that_of_the_kind_of_device() {
     for (personality, state) in
         [(Personality::Iwarp, QpState::Init), (Personality::Roce, QpState::Reset)]
     {
-        let place = Place::with(Options::new().personality(personality), LOOPBACK);
-        let (a, b) = (place.end(), place.end());
+        let host = TestHost::with(Options::new().personality(personality), LOOPBACK);
+        let (a, b) = (host.end(), host.end());
         assert_eq!(a.qp.state(), state);
-        let name = place.device.name();
+        let name = host.device.name();
         assert_eq!(name, if state == QpState::Init { "iwarp0" } else { "roce0" });
         a.all_the_way(&b);
         b.all_the_way(&a);
@@ -450,8 +450,8 @@ fn nothing_listens_before_the_program_says_so() {
     if passed_apart(this_test!(), DEADLINE) {
         return;
     }
-    let place = Place::new();
-    let (a, b) = (place.end(), place.end());
+    let host = TestHost::new();
+    let (a, b) = (host.end(), host.end());
     assert_eq!(port(&a), port(&b), "256 of them share a port");
     assert!(!listens(port(&a)));
     // But the port is taken.
@@ -484,13 +484,13 @@ fn nothing_listens_before_the_program_says_so() {
 /// Only at the address that the program uses, and no other program gets the port at another one.
 #[test]
 fn nothing_listens_where_nobody_is_expected() {
-    let place = Place::new();
-    let (a, b) = (place.end(), place.end());
+    let host = TestHost::new();
+    let (a, b) = (host.end(), host.end());
     a.all_the_way(&b);
     let number = port(&a).port();
     assert!(listens(port(&a)));
     let elsewhere = |addr: IpAddr| SocketAddr::new(addr, number);
-    let others = place.device.gids().unwrap().into_iter().filter(|gid| gid.addr != a.gid.addr);
+    let others = host.device.gids().unwrap().into_iter().filter(|gid| gid.addr != a.gid.addr);
     let mut others: Vec<IpAddr> = others.map(|gid| gid.addr).collect();
     others.push("127.0.0.2".parse().unwrap());
     for addr in others {
@@ -505,20 +505,20 @@ fn nothing_listens_where_nobody_is_expected() {
 fn ports_come_from_the_range() {
     let free = TcpListener::bind((LOOPBACK, 0)).unwrap().local_addr().unwrap().port();
     let options = Options::new().ports(free..=free);
-    let place = Place::with(options.clone(), LOOPBACK);
-    let (a, b) = (place.end(), place.end());
+    let host = TestHost::with(options.clone(), LOOPBACK);
+    let (a, b) = (host.end(), host.end());
     assert_eq!((port(&a).port(), port(&b).port()), (free, free));
     a.all_the_way(&b);
     b.all_the_way(&a);
     exchange(&a, &b);
     // No other device has it meanwhile, and another can have it at once afterwards.
-    let second = Place::with(options.clone(), LOOPBACK);
+    let second = TestHost::with(options.clone(), LOOPBACK);
     let cq = second.device.create_cq(8, None).unwrap();
     let attributes = QueuePairAttributes::new(&cq, &cq);
     second.pd.create_addressable_qp(&attributes).unwrap_err();
     drop((a, b));
-    until("the connection to end", || (place.device.connections() == 0).then_some(()));
-    drop(place);
+    until("the connection to end", || (host.device.connections() == 0).then_some(()));
+    drop(host);
     let third = until("the port", || second.pd.create_addressable_qp(&attributes).ok());
     assert_eq!((third.number() >> 8) as u16, free);
     third.modify(QpState::Init).unwrap();
@@ -526,10 +526,10 @@ fn ports_come_from_the_range() {
 
 #[test]
 fn a_thousand() {
-    let (one, other) = (Place::new(), Place::new());
-    let cq = |place: &Place| place.device.create_cq(4096, None).unwrap();
+    let (one, other) = (TestHost::new(), TestHost::new());
+    let cq = |host: &TestHost| host.device.create_cq(4096, None).unwrap();
     let (ours, theirs) = (cq(&one), cq(&other));
-    let side = |place: &Place, cq: &CompletionQueue| place.end_on(cq.clone(), cq.clone());
+    let side = |host: &TestHost, cq: &CompletionQueue| host.end_on(cq.clone(), cq.clone());
     let pairs: Vec<_> = (0..500).map(|_| (side(&one, &ours), side(&other, &theirs))).collect();
     for (a, b) in &pairs {
         a.all_the_way(b);
@@ -556,25 +556,25 @@ fn nothing_is_left_behind() {
     if passed_apart(this_test!(), DEADLINE * 2) {
         return;
     }
-    let place = Place::new();
-    let cq = place.device.create_cq(8, None).unwrap();
+    let host = TestHost::new();
+    let cq = host.device.create_cq(8, None).unwrap();
     // A port stays, and what wakes this thread, made when it first sleeps. Descriptors that a
     // connection leaves are closed a moment after it has ended.
     let kept = descriptors() + 2;
     let settled = || until("descriptors to be closed", || (descriptors() <= kept).then_some(()));
-    let (a, b) = (place.end(), place.end());
+    let (a, b) = (host.end(), host.end());
     a.all_the_way(&b);
     b.all_the_way(&a);
     exchange(&a, &b);
     drop((a, b));
     settled();
     // A port that has no queue pair in use goes, but for the last one.
-    let many: Vec<_> = (0..2000).map(|_| place.end_on(cq.clone(), cq.clone())).collect();
+    let many: Vec<_> = (0..2000).map(|_| host.end_on(cq.clone(), cq.clone())).collect();
     assert!(descriptors() > kept + 4);
     drop(many);
     settled();
     for round in 0..20 {
-        let (a, b, own) = (place.end(), place.end(), place.end());
+        let (a, b, own) = (host.end(), host.end(), host.end());
         own.all_the_way(&own);
         exchange(&own, &own);
         match round % 4 {
@@ -598,13 +598,12 @@ fn nothing_is_left_behind() {
             }
         }
         drop((a, b, own));
-        until("all connections to end", || (place.device.connections() == 0).then_some(()));
+        until("all connections to end", || (host.device.connections() == 0).then_some(()));
         settled();
     }
     let before = descriptors();
-    let plain: Vec<_> = (0..300)
-        .map(|_| place.pd.create_qp(&QueuePairAttributes::new(&cq, &cq)).unwrap())
-        .collect();
+    let plain: Vec<_> =
+        (0..300).map(|_| host.pd.create_qp(&QueuePairAttributes::new(&cq, &cq)).unwrap()).collect();
     assert!(descriptors() <= before, "a queue pair of the connection manager takes no port");
     assert!(plain.iter().all(|qp| qp.number() >> 8 < 1024));
 }
@@ -615,10 +614,10 @@ fn several_threads_may_serve() {
         return;
     }
     let options = Options::new().workers(3);
-    let place = Place::with(options, LOOPBACK);
+    let host = TestHost::with(options, LOOPBACK);
     until("three threads", || (workers() == 3).then_some(()));
     for _ in 0..8 {
-        let (a, b) = (place.end(), place.end());
+        let (a, b) = (host.end(), host.end());
         a.all_the_way(&b);
         b.all_the_way(&a);
         exchange(&a, &b);
@@ -627,7 +626,7 @@ fn several_threads_may_serve() {
         a.send(2, b"served");
         until("the receive to be served", || (b.qp.outstanding().1 == 0).then_some(()));
     }
-    drop(place);
+    drop(host);
     until("the threads to end", || (workers() == 0).then_some(()));
 }
 
@@ -639,8 +638,8 @@ fn a_peer_that_never_comes_is_named() {
     }
     let reports = Reports::listen();
     let model = Model::default();
-    let (place, other) = (model.place(), model.place());
-    let (a, b) = (place.end(), other.end());
+    let (host, other) = (model.host(), model.host());
+    let (a, b) = (host.end(), other.end());
     a.all_the_way(&b);
     a.qp.set_retry(Retry::new(Duration::from_millis(800), 4));
     a.send(1, b"anybody?");
@@ -667,8 +666,8 @@ fn psns_that_differ_are_named() {
     let reports = Reports::listen();
     for wrong in [[1, 1], [1, 0], [0, 1]] {
         let model = Model::default();
-        let (place, other) = (model.place(), model.place());
-        let (a, b) = (place.end(), other.end());
+        let (host, other) = (model.host(), model.host());
+        let (a, b) = (host.end(), other.end());
         for ((end, peer), wrong) in [(&a, &b), (&b, &a)].into_iter().zip(wrong) {
             end.init();
             let mut peer = peer.as_peer_of(&end.gid);
@@ -700,9 +699,9 @@ fn psns_that_differ_are_named() {
 #[test]
 fn who_allows_no_reads_posts_none() {
     for personality in [Personality::Iwarp, Personality::Roce] {
-        let place = Place::with(Options::new().personality(personality), LOOPBACK);
+        let host = TestHost::with(Options::new().personality(personality), LOOPBACK);
         for by_setter in [true, false] {
-            let (a, b) = (place.end(), place.end());
+            let (a, b) = (host.end(), host.end());
             for (end, peer) in [(&a, &b), (&b, &a)] {
                 end.init();
                 let ord = if by_setter { 4 } else { 0 };
@@ -743,8 +742,8 @@ fn one_psn_that_differs_is_enough() {
     for lower_is_wrong in [true, false] {
         for order in mixtures() {
             let model = Model::default();
-            let place = model.place();
-            let (lower, upper) = place.ordered();
+            let host = model.host();
+            let (lower, upper) = host.ordered();
             let ends = [(&lower, &upper, lower_is_wrong), (&upper, &lower, !lower_is_wrong)];
             let mut done = [0; 2];
             for which in order.iter().map(|first| usize::from(!first)) {
@@ -786,8 +785,8 @@ fn an_end_in_rtr_finds_out_later() {
     }
     let reports = Reports::listen();
     for (lower_receives, wrong) in [(true, 0), (true, 1), (false, 0), (false, 1)] {
-        let place = Place::new();
-        let (lower, upper) = place.ordered();
+        let host = TestHost::new();
+        let (lower, upper) = host.ordered();
         let (receiver, sender) = if lower_receives { (lower, upper) } else { (upper, lower) };
         receiver.init();
         receiver.post_recv(1);
@@ -820,8 +819,8 @@ fn an_end_in_rtr_finds_out_later() {
 
 #[test]
 fn a_queue_pair_that_is_its_own_peer_has_one_psn() {
-    let place = Place::new();
-    let end = place.end();
+    let host = TestHost::new();
+    let end = host.end();
     end.init();
     let mut peer = end.as_peer_of(&end.gid);
     peer.psn ^= 1;
@@ -845,8 +844,8 @@ fn told(own: &Side, line: &str) -> Peer {
 #[test]
 fn two_processes() {
     if let Some(role) = role() {
-        let place = Place::new();
-        let side = place.end();
+        let host = TestHost::new();
+        let side = host.end();
         if role != "before init" {
             side.init();
         }
@@ -882,8 +881,8 @@ fn two_processes() {
 
 /// The parent's part in [`two_processes`].
 fn meets_another_process(test: &str, role: &str) {
-    let place = Place::new();
-    let side = place.end();
+    let host = TestHost::new();
+    let side = host.end();
     side.init();
     side.post_recv(1);
     let settings = [("PEER", tell(&side))];
@@ -921,11 +920,11 @@ fn meets_another_process(test: &str, role: &str) {
 
 #[test]
 fn a_gid_is_found_by_its_address() {
-    let place = Place::new();
-    let gids = place.device.gids().unwrap();
+    let host = TestHost::new();
+    let gids = host.device.gids().unwrap();
     let first = &gids[0];
     assert_eq!(first.index, 0);
-    assert_eq!(gid(&place.device, first.addr).as_ref(), Some(first));
-    assert_eq!(place.device.sibling().unwrap().gids().unwrap(), gids);
-    assert_ne!(place.device.node_guid(), 0);
+    assert_eq!(gid(&host.device, first.addr).as_ref(), Some(first));
+    assert_eq!(host.device.sibling().unwrap().gids().unwrap(), gids);
+    assert_ne!(host.device.node_guid(), 0);
 }

@@ -14,7 +14,7 @@ use iwarp_types::Time;
 use crate::common;
 use crate::common::knows;
 use crate::common::knows::{BEGUN, Key, Knows, PROOF, Role, TAG};
-use crate::common::meet::{LOOPBACK, Place, Side, exchange};
+use crate::common::meet::{LOOPBACK, Side, TestHost, exchange};
 use crate::common::{DEADLINE, until};
 
 /// The bytes of every refusal.
@@ -30,8 +30,8 @@ fn loopback() -> IpAddr {
 }
 
 /// An end that waits for its peer, and that peer in its first state.
-fn expecting(place: &Place) -> (Side, Side) {
-    let (a, b) = (place.end(), place.end());
+fn expecting(host: &TestHost) -> (Side, Side) {
+    let (a, b) = (host.end(), host.end());
     a.init();
     a.rtr(&b);
     (a, b)
@@ -137,8 +137,8 @@ fn come(stream: &mut TcpStream, knows: &Knows) -> Option<([u8; PROOF], bool)> {
 
 #[test]
 fn whoever_says_something_else_is_closed_on() {
-    let place = Place::new();
-    let (a, b) = expecting(&place);
+    let host = TestHost::new();
+    let (a, b) = expecting(&host);
     for words in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 64], &[0xff; 600]] {
         let mut stream = connect(port(&a));
         // It may be closed before all is written.
@@ -161,8 +161,8 @@ fn whoever_says_something_else_is_closed_on() {
 /// For any reason: nothing is to be learnt from a refusal.
 #[test]
 fn refusals_tell_nothing() {
-    let place = Place::new();
-    let (a, b) = expecting(&place);
+    let host = TestHost::new();
+    let (a, b) = expecting(&host);
     let (from, to) = (b.qp.number(), a.qp.number());
     let knows = knows(from, &a, b.qp.psn());
     let (_, share) = knows.open(Role::Initiator);
@@ -181,7 +181,7 @@ fn refusals_tell_nothing() {
     exchange(&a, &b);
     // Too late.
     is_refused(ask(&mut connect(port(&b)), &words(to, from)));
-    let third = place.end();
+    let third = host.end();
     third.all_the_way(&a);
     a.qp.modify(QpState::Reset).unwrap();
     is_refused(ask(&mut connect(port(&third)), &words(from, to)));
@@ -190,9 +190,9 @@ fn refusals_tell_nothing() {
 /// A listener may have two addresses, but each queue pair has one.
 #[test]
 fn a_queue_pair_is_found_at_its_own_address_alone() {
-    let place = Place::new();
-    let (a, mut b, peer) = (place.end(), place.end(), place.end());
-    let Some(v6) = common::meet::gid(&place.device, "::1".parse().unwrap()) else { return };
+    let host = TestHost::new();
+    let (a, mut b, peer) = (host.end(), host.end(), host.end());
+    let Some(v6) = common::meet::gid(&host.device, "::1".parse().unwrap()) else { return };
     b.gid = v6;
     a.init();
     a.rtr(&peer);
@@ -211,9 +211,9 @@ fn a_queue_pair_is_found_at_its_own_address_alone() {
 /// answered and gets no further, however often and whenever it tries.
 #[test]
 fn who_does_not_know_the_secret_stays_out() {
-    let place = Place::new();
+    let host = TestHost::new();
     for (strangers, idle) in [(1, 0), (3, 20), (1000, 8)] {
-        let (a, b) = (place.end(), place.end());
+        let (a, b) = (host.end(), host.end());
         b.qp.set_psn(0x0012_3456);
         a.init();
         a.rtr(&b);
@@ -254,8 +254,8 @@ fn who_does_not_know_the_secret_stays_out() {
 /// With the right secret a program of ours can be anybody: the test of the tests.
 #[test]
 fn who_knows_the_secret_is_the_peer() {
-    let place = Place::new();
-    let (a, b) = expecting(&place);
+    let host = TestHost::new();
+    let (a, b) = expecting(&host);
     let mut stream = connect(port(&a));
     let (tag, known) = come(&mut stream, &knows(b.qp.number(), &a, b.qp.psn())).unwrap();
     assert!(known);
@@ -270,8 +270,8 @@ fn who_knows_the_secret_is_the_peer() {
 /// Each end has to know the number of either.
 #[test]
 fn who_knows_one_of_the_two_numbers_stays_out() {
-    let place = Place::new();
-    let (a, b) = expecting(&place);
+    let host = TestHost::new();
+    let (a, b) = expecting(&host);
     a.rts();
     for wrong in [[1, 0], [0, 1]] {
         let mut stream = connect(port(&a));
@@ -289,9 +289,9 @@ fn who_knows_one_of_the_two_numbers_stays_out() {
 /// An end in RTR has not been told its own number, and looks at what was said of it when it is.
 #[test]
 fn who_knows_one_of_the_two_numbers_is_found_out_in_rts() {
-    let place = Place::new();
+    let host = TestHost::new();
     for wrong in [0, 1] {
-        let (a, b) = expecting(&place);
+        let (a, b) = expecting(&host);
         let mut knows = knows(b.qp.number(), &a, b.qp.psn());
         knows.other ^= wrong;
         let mut stream = connect(port(&a));
@@ -311,8 +311,8 @@ fn who_knows_one_of_the_two_numbers_is_found_out_in_rts() {
 /// The recorded words of the genuine peer are worth nothing.
 #[test]
 fn what_was_said_before_proves_nothing() {
-    let place = Place::new();
-    let (a, b) = expecting(&place);
+    let host = TestHost::new();
+    let (a, b) = expecting(&host);
     let knows = knows(b.qp.number(), &a, b.qp.psn());
     let (opening, share) = knows.open(Role::Initiator);
     let request = knows.introduction(INITIATORS, &share);
@@ -339,9 +339,9 @@ fn what_was_said_before_proves_nothing() {
 /// Programs that exchange no packet sequence numbers have equal ones at both ends, or none.
 #[test]
 fn programs_that_number_all_from_nought_meet() {
-    let place = Place::new();
+    let host = TestHost::new();
     for late in [false, true] {
-        let (a, b) = (place.end(), place.end());
+        let (a, b) = (host.end(), host.end());
         a.qp.set_psn(0);
         b.qp.set_psn(0x0500_0000);
         assert_eq!(b.qp.psn(), 0, "24 bits");
@@ -387,9 +387,9 @@ fn another_users_process_stays_out() {
         (Users::Listed(vec![1, NOBODY]), true),
         (Users::Any, true),
     ] {
-        let place = Place::with(Options::new().allow_users(allow_users), LOOPBACK);
+        let host = TestHost::with(Options::new().allow_users(allow_users), LOOPBACK);
         // One that comes.
-        let (a, b) = expecting(&place);
+        let (a, b) = expecting(&host);
         let (addr, knows) = (port(&a), knows(b.qp.number(), &a, b.qp.psn()));
         let mut stream = as_nobody(|| connect(addr)).unwrap();
         let answer = come(&mut stream, &knows);
@@ -403,7 +403,7 @@ fn another_users_process_stays_out() {
             exchange(&a, &b);
         }
         // One that is in the peer's place.
-        let side = place.end();
+        let side = host.end();
         let lower = Lower::than(&side);
         side.init();
         side.qp.connect_to(&lower.peer(&side)).unwrap();
@@ -509,9 +509,9 @@ fn proof(stream: &mut TcpStream) -> [u8; PROOF] {
 /// One that stays in RTR can prove what its peer has told.
 #[test]
 fn the_other_end_connects_when_the_first_cannot() {
-    let place = Place::new();
+    let host = TestHost::new();
     for only_rtr in [true, false] {
-        let side = place.end();
+        let side = host.end();
         let lower = Lower::than(&side);
         side.init();
         side.qp.connect_to(&lower.peer(&side)).unwrap();
@@ -547,8 +547,8 @@ fn the_other_end_connects_when_the_first_cannot() {
 /// A peer whose number an end in RTR begins with is in RTS, so it knows the other one as well.
 #[test]
 fn an_answer_in_rts_claims_the_other_number() {
-    let place = Place::new();
-    let side = place.end();
+    let host = TestHost::new();
+    let side = host.end();
     let lower = Lower::than(&side);
     side.init();
     side.qp.connect_to(&lower.peer(&side)).unwrap();
@@ -571,8 +571,8 @@ fn an_answer_in_rts_claims_the_other_number() {
 /// Answers that are none, or prove nothing, are no connection: there is another attempt.
 #[test]
 fn whatever_answers_there_is_not_taken_for_the_peer() {
-    let place = Place::new();
-    let side = place.end();
+    let host = TestHost::new();
+    let side = host.end();
     let lower = Lower::than(&side);
     side.init();
     side.qp.connect_to(&lower.peer(&side)).unwrap();
@@ -617,9 +617,9 @@ fn whatever_answers_there_is_not_taken_for_the_peer() {
 /// the higher end drops its own.
 #[test]
 fn the_lower_end_wins() {
-    let place = Place::new();
+    let host = TestHost::new();
     for both_answered in [false, true] {
-        let side = place.end();
+        let side = host.end();
         let lower = Lower::than(&side);
         side.init();
         side.qp.connect_to(&lower.peer(&side)).unwrap();
@@ -646,8 +646,8 @@ fn the_lower_end_wins() {
 /// A stranger cannot hold up what the end that does not lead has made itself.
 #[test]
 fn a_guest_that_proves_nothing_gives_way() {
-    let place = Place::new();
-    let side = place.end();
+    let host = TestHost::new();
+    let side = host.end();
     let lower = Lower::than(&side);
     side.init();
     side.qp.connect_to(&lower.peer(&side)).unwrap();
@@ -667,8 +667,8 @@ fn a_guest_that_proves_nothing_gives_way() {
 #[test]
 fn silence_is_not_an_answer() {
     let options = Options::new().startup_timeout(Duration::from_millis(300));
-    let place = Place::with(options, LOOPBACK);
-    let side = place.end();
+    let host = TestHost::with(options, LOOPBACK);
+    let side = host.end();
     let lower = Lower::than(&side);
     side.init();
     side.qp.connect_to(&lower.peer(&side)).unwrap();
@@ -679,7 +679,7 @@ fn silence_is_not_an_answer() {
     assert_eq!(side.status(), WcStatus::RetryExceeded);
     drop((first, second));
     // Nor does one who comes and says nothing.
-    let other = place.end();
+    let other = host.end();
     other.init();
     other.rtr(&side);
     let mut silent = connect(port(&other));

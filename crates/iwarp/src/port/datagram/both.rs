@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use iwarp_types::{Numbering, Path, Trains};
 
-use super::{DatagramCounters, DatagramPort, Findings, Intake, Packets, Place, Sent};
+use super::{BurstCursor, DatagramCounters, DatagramPort, Findings, Intake, Packets, Sent};
 use crate::port::{Descriptors, Readiness, Waker};
 
 /// Packets go and come by the port of their family.
@@ -46,14 +46,19 @@ impl DatagramPort for BothFamilies {
         self.v4.numbering()
     }
 
-    fn send_until(&self, burst: &dyn Trains, place: &mut Place, end: usize) -> io::Result<Sent> {
+    fn send_until(
+        &self,
+        burst: &dyn Trains,
+        cursor: &mut BurstCursor,
+        end: usize,
+    ) -> io::Result<Sent> {
         loop {
-            let mut rest = (place.trains..end).map_while(|index| Some(burst.train(index)?.path));
+            let mut rest = (cursor.trains..end).map_while(|index| Some(burst.train(index)?.path));
             let Some(first) = rest.next() else { return Ok(Sent::All) };
             let of_v4 = is_v4(first);
             let alike = 1 + rest.take_while(|path| is_v4(path) == of_v4).count();
             let port = if of_v4 { &self.v4 } else { &self.v6 };
-            let sent = port.send_until(burst, place, place.trains + alike)?;
+            let sent = port.send_until(burst, cursor, cursor.trains + alike)?;
             if sent != Sent::All {
                 return Ok(sent);
             }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use iwarp_types::{Numbering, OutboundTrain, Path, Trains};
 
 use super::around::{Wrap, around, pass_on};
-use super::{DatagramNetwork, DatagramPort, DatagramSettings, Intake, Packets, Place, Sent};
+use super::{BurstCursor, DatagramNetwork, DatagramPort, DatagramSettings, Intake, Packets, Sent};
 use crate::port::faults::Draws;
 use crate::port::lock;
 
@@ -132,11 +132,11 @@ impl Trains for Waiting {
 impl Waiting {
     /// Sends what is taken.
     fn flush(&mut self, port: &dyn DatagramPort) -> io::Result<Sent> {
-        let mut place = Place::default();
-        let sent = port.send(self, &mut place);
+        let mut cursor = BurstCursor::default();
+        let sent = port.send(self, &mut cursor);
         let Self(packets) = self;
         match sent {
-            Ok(Sent::All | Sent::Full) => drop(packets.drain(..place.trains)),
+            Ok(Sent::All | Sent::Full) => drop(packets.drain(..cursor.trains)),
             // Packets of one train are equally long.
             Ok(Sent::TooLong(_)) | Err(_) => packets.clear(),
         }
@@ -154,41 +154,46 @@ struct Faulty {
 }
 
 /// The fate of a burst, with the place behind a train that is too long.
-fn behind(sent: Sent, place: &mut Place) -> Sent {
-    if matches!(sent, Sent::TooLong(_)) && place.packets > 0 {
-        *place = Place { trains: place.trains + 1, packets: 0 };
+fn behind(sent: Sent, cursor: &mut BurstCursor) -> Sent {
+    if matches!(sent, Sent::TooLong(_)) && cursor.packets > 0 {
+        *cursor = BurstCursor { trains: cursor.trains + 1, packets: 0 };
     }
     sent
 }
 
 impl DatagramPort for Faulty {
     /// Packets of one train overtake each other, and wait here until they are taken.
-    fn send_until(&self, burst: &dyn Trains, place: &mut Place, end: usize) -> io::Result<Sent> {
+    fn send_until(
+        &self,
+        burst: &dyn Trains,
+        cursor: &mut BurstCursor,
+        end: usize,
+    ) -> io::Result<Sent> {
         let way = &mut *lock(&self.sending);
         // Packets of the last train of an earlier call that found the port full.
         match way.waiting.flush(&*self.port)? {
             Sent::All => {}
             // Packets of a burst that was given up since.
-            Sent::TooLong(_) if *place == Place::default() => {}
-            sent => return Ok(behind(sent, place)),
+            Sent::TooLong(_) if *cursor == BurstCursor::default() => {}
+            sent => return Ok(behind(sent, cursor)),
         }
-        while let Some(train) = burst.train(place.trains).filter(|_| place.trains < end) {
+        while let Some(train) = burst.train(cursor.trains).filter(|_| cursor.trains < end) {
             let mut is_full = false;
-            for packet in train.octets.chunks(train.segment.max(1)).skip(place.packets) {
+            for packet in train.octets.chunks(train.segment.max(1)).skip(cursor.packets) {
                 is_full = self.faults.finds_it_full(&mut way.draws);
                 if is_full {
                     break;
                 }
                 way.carry(self.faults, train.path, packet);
-                place.packets += 1;
+                cursor.packets += 1;
             }
             if !is_full {
-                *place = Place { trains: place.trains + 1, packets: 0 };
+                *cursor = BurstCursor { trains: cursor.trains + 1, packets: 0 };
             }
             match way.waiting.flush(&*self.port)? {
                 Sent::All if is_full => return Ok(Sent::Full),
                 Sent::All => {}
-                sent => return Ok(behind(sent, place)),
+                sent => return Ok(behind(sent, cursor)),
             }
         }
         Ok(Sent::All)

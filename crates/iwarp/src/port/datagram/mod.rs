@@ -67,7 +67,7 @@ pub type Packets<'a> = dyn Iterator<Item = (Path, &'a [u8])> + 'a;
 
 /// The point up to which the trains of a burst were taken.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Place {
+pub struct BurstCursor {
     /// Trains that were taken whole.
     pub trains: usize,
     /// Packets that were taken of the one behind them.
@@ -139,22 +139,27 @@ pub trait DatagramPort: Send + Sync + Debug {
     /// follow. It may change to [`Numbering::Zero`], and then never changes back.
     fn numbering(&self) -> Numbering;
 
-    /// Takes trains of `burst` from `place` to the one with the number `end`, and moves `place` on.
+    /// Takes trains of `burst` from `cursor` to the one with the number `end`, and moves it on.
     /// Their paths have the port of this one as their source port: it is what packets leave with.
     /// In a burst of another numbering, packets whose ICRCs became wrong are lost.
     ///
     /// # Errors
     ///
     /// If the port is gone. Failures on the way are loss.
-    fn send_until(&self, burst: &dyn Trains, place: &mut Place, end: usize) -> io::Result<Sent>;
+    fn send_until(
+        &self,
+        burst: &dyn Trains,
+        cursor: &mut BurstCursor,
+        end: usize,
+    ) -> io::Result<Sent>;
 
-    /// Takes all trains of `burst` from `place` on.
+    /// Takes all trains of `burst` from `cursor` on.
     ///
     /// # Errors
     ///
     /// As [`Self::send_until`].
-    fn send(&self, burst: &dyn Trains, place: &mut Place) -> io::Result<Sent> {
-        self.send_until(burst, place, usize::MAX)
+    fn send(&self, burst: &dyn Trains, cursor: &mut BurstCursor) -> io::Result<Sent> {
+        self.send_until(burst, cursor, usize::MAX)
     }
 
     /// Hands what has come to `take`, packet by packet with its ICRC, and says how many there were;

@@ -9,7 +9,7 @@ use std::time::Instant;
 use iwarp_types::{Path, Trains};
 
 use super::around::{Wrap, around, pass_on};
-use super::{DatagramNetwork, DatagramPort, DatagramSettings, Intake, Packets, Place, Sent};
+use super::{BurstCursor, DatagramNetwork, DatagramPort, DatagramSettings, Intake, Packets, Sent};
 use crate::port::{Direction, lock};
 
 /// The packets that have passed at the ports of a network, in the order in which they did. A clone
@@ -66,20 +66,25 @@ struct Recorded {
 }
 
 impl DatagramPort for Recorded {
-    fn send_until(&self, burst: &dyn Trains, place: &mut Place, end: usize) -> io::Result<Sent> {
-        let before = *place;
+    fn send_until(
+        &self,
+        burst: &dyn Trains,
+        cursor: &mut BurstCursor,
+        end: usize,
+    ) -> io::Result<Sent> {
+        let before = *cursor;
         // Locked meanwhile: the record has a packet before the answer to it.
         self.recording.with(|passed| {
             let at = Instant::now();
-            let sent = self.port.send_until(burst, place, end)?;
+            let sent = self.port.send_until(burst, cursor, end)?;
             // The last train of these is lost, and the place is behind it.
-            let lost = matches!(sent, Sent::TooLong(_)).then(|| place.trains - 1);
-            for index in before.trains..=place.trains {
+            let lost = matches!(sent, Sent::TooLong(_)).then(|| cursor.trains - 1);
+            for index in before.trains..=cursor.trains {
                 let Some(train) = burst.train(index).filter(|_| Some(index) != lost) else {
                     continue;
                 };
                 let first = if index == before.trains { before.packets } else { 0 };
-                let behind = if index == place.trains { place.packets } else { train.packets };
+                let behind = if index == cursor.trains { cursor.packets } else { train.packets };
                 let packets = train.octets.chunks(train.segment.max(1)).take(behind).skip(first);
                 passed.extend(packets.map(|octets| PassedPacket {
                     at,

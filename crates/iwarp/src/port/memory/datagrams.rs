@@ -13,8 +13,8 @@ use iwarp_types::{Numbering, Path, Trains};
 
 use crate::port::faults::Draws;
 use crate::port::{
-    DatagramCounters, DatagramFaults, DatagramNetwork, DatagramPort, DatagramSettings, Descriptors,
-    Findings, Intake, Packets, Place, Readiness, Sent, Waker, WakerSlot, lock,
+    BurstCursor, DatagramCounters, DatagramFaults, DatagramNetwork, DatagramPort, DatagramSettings,
+    Descriptors, Findings, Intake, Packets, Readiness, Sent, Waker, WakerSlot, lock,
 };
 
 /// Hosts whose datagram ports reach each other. A clone is another handle of the network.
@@ -249,20 +249,26 @@ impl DatagramPort for MemoryPort {
         Numbering::Counted
     }
 
-    fn send_until(&self, burst: &dyn Trains, place: &mut Place, end: usize) -> io::Result<Sent> {
+    fn send_until(
+        &self,
+        burst: &dyn Trains,
+        cursor: &mut BurstCursor,
+        end: usize,
+    ) -> io::Result<Sent> {
         let mut fabric = lock(&self.network.0);
         let mut woken = std::mem::take(&mut fabric.woken);
         let mut sent = Sent::All;
-        'trains: while let Some(train) = burst.train(place.trains).filter(|_| place.trains < end) {
+        'trains: while let Some(train) = burst.train(cursor.trains).filter(|_| cursor.trains < end)
+        {
             let headers = if train.path.address.destination.is_ipv4() { 28 } else { 48 };
             if headers + train.segment > fabric.mtu {
                 sent = Sent::TooLong(*train.path);
-                let lost = (train.packets - place.packets) as u64;
+                let lost = (train.packets - cursor.packets) as u64;
                 self.counts.too_long.fetch_add(lost, Ordering::Relaxed);
-                *place = Place { trains: place.trains + 1, packets: 0 };
+                *cursor = BurstCursor { trains: cursor.trains + 1, packets: 0 };
                 break;
             }
-            for packet in train.octets.chunks(train.segment).skip(place.packets) {
+            for packet in train.octets.chunks(train.segment).skip(cursor.packets) {
                 let Fabric { draws, faults, .. } = &mut *fabric;
                 if faults.finds_it_full(draws) {
                     sent = Sent::Full;
@@ -270,9 +276,9 @@ impl DatagramPort for MemoryPort {
                 }
                 fabric.carry(train.path, packet, &mut woken);
                 self.counts.sent.fetch_add(1, Ordering::Relaxed);
-                place.packets += 1;
+                cursor.packets += 1;
             }
-            *place = Place { trains: place.trains + 1, packets: 0 };
+            *cursor = BurstCursor { trains: cursor.trains + 1, packets: 0 };
         }
         drop(fabric);
         for inbox in woken.drain(..) {

@@ -10,7 +10,7 @@ use iwarp_roce::wire::{Mtu, Path};
 
 use crate::engine::Engine;
 use crate::port::share::Listening;
-use crate::wire::roce::manager::{Carrier, ConnectionManager, Place};
+use crate::wire::roce::manager::{Carrier, ConnectionManager, ManagerCell};
 use crate::wire::roce::mux::{Mux, MuxPlace};
 
 impl MuxPlace {
@@ -21,7 +21,7 @@ impl MuxPlace {
     ///
     /// As for [`MuxPlace::open`].
     pub(crate) fn connection_manager(&self, engine: &Engine) -> io::Result<Arc<ConnectionManager>> {
-        engine.kept::<Place>().get(&engine.timers, || on(&self.open(engine)?))
+        engine.kept::<ManagerCell>().get(&engine.timers, || on(&self.open(engine)?))
     }
 }
 

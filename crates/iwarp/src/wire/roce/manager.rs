@@ -44,19 +44,19 @@ impl MadHandler for ConnectionManager {
     }
 
     fn rest(self: Arc<Self>) -> bool {
-        let places = {
+        let cells = {
             let state = self.state.lock();
             if !state.is_idle() {
                 return false;
             }
-            state.places.clone()
+            state.cells.clone()
         };
         drop(self);
-        for place in places.iter().filter_map(Weak::upgrade) {
-            let mut place = place.0.lock();
-            let unused = place.as_ref().is_some_and(Membership::is_unused);
-            let unused = if unused { place.take() } else { None };
-            drop(place);
+        for cell in cells.iter().filter_map(Weak::upgrade) {
+            let mut cell = cell.0.lock();
+            let unused = cell.as_ref().is_some_and(Membership::is_unused);
+            let unused = if unused { cell.take() } else { None };
+            drop(cell);
             // Without the lock: it has the manager end.
             drop(unused);
         }
@@ -64,11 +64,11 @@ impl MadHandler for ConnectionManager {
     }
 }
 
-/// The place in which an engine keeps the one that it uses, once it does.
+/// The cell in which an engine keeps the one that it uses, once it does.
 #[derive(Debug, Default)]
-pub(crate) struct Place(Mutex<Option<Membership>>);
+pub(crate) struct ManagerCell(Mutex<Option<Membership>>);
 
-impl Place {
+impl ManagerCell {
     /// The one that is used, or what `find` finds, which is used from now on.
     pub(crate) fn get(
         self: &Arc<Self>,
@@ -142,8 +142,8 @@ struct State {
     /// Timers of the devices that use it.
     timers: Vec<(u64, Timers)>,
     members: u64,
-    /// The places in which they keep it.
-    places: Vec<Weak<Place>>,
+    /// The cells in which they keep it.
+    cells: Vec<Weak<ManagerCell>>,
     alarm: Option<(Time, Alarm)>,
     outgoing: VecDeque<Outgoing>,
     /// Some thread hands on what is outgoing.
@@ -178,7 +178,7 @@ impl ConnectionManager {
             services: HashMap::new(),
             timers: Vec::new(),
             members: 0,
-            places: Vec::new(),
+            cells: Vec::new(),
             alarm: None,
             outgoing: VecDeque::new(),
             handing_on: false,
@@ -192,10 +192,10 @@ impl ConnectionManager {
     }
 
     /// A device uses it from now on.
-    fn enter(&self, timers: &Timers, place: Weak<Place>) -> u64 {
+    fn enter(&self, timers: &Timers, cell: Weak<ManagerCell>) -> u64 {
         let mut state = self.state.lock();
-        state.places.retain(|other| other.strong_count() > 0);
-        state.places.push(place);
+        state.cells.retain(|other| other.strong_count() > 0);
+        state.cells.push(cell);
         state.members += 1;
         let number = state.members;
         state.timers.push((number, timers.clone()));

@@ -7,13 +7,13 @@ use std::io;
 use iwarp_mem::OutOfMemory;
 use iwarp_roce::wire::Burst;
 
-use crate::port::{DatagramPort, Place, Sent};
+use crate::port::{BurstCursor, DatagramPort, Sent};
 
 /// Packets that a port has not taken yet: kept in order, and no more of them than one burst has.
 #[derive(Debug)]
 pub struct Outbox {
     burst: Burst,
-    place: Place,
+    cursor: BurstCursor,
     waiting: bool,
 }
 
@@ -21,7 +21,7 @@ impl Outbox {
     /// An empty one to that port, for bursts of `budget` bytes, give or take a packet.
     pub fn new(port: &dyn DatagramPort, budget: usize) -> Self {
         let burst = Burst::new(port.numbering(), budget);
-        Self { burst, place: Place::default(), waiting: false }
+        Self { burst, cursor: BurstCursor::default(), waiting: false }
     }
 
     /// Has storage for whole bursts of so many trains at most, so that none has to grow.
@@ -51,7 +51,7 @@ impl Outbox {
 
     /// The number of trains that the port has taken or lost of those in it.
     pub const fn trains_taken(&self) -> usize {
-        self.place.trains
+        self.cursor.trains
     }
 
     /// Gives the port what it takes. After [`Sent::TooLong`] there may be more to give.
@@ -60,7 +60,7 @@ impl Outbox {
     ///
     /// If the port is gone; then the outbox is empty.
     pub fn flush(&mut self, port: &dyn DatagramPort) -> io::Result<Sent> {
-        let sent = port.send(&self.burst, &mut self.place);
+        let sent = port.send(&self.burst, &mut self.cursor);
         self.waiting = matches!(sent, Ok(Sent::Full));
         if matches!(sent, Ok(Sent::All) | Err(_)) {
             self.lose();
@@ -71,7 +71,7 @@ impl Outbox {
     /// Drops what is in it, as a network does.
     pub fn lose(&mut self) {
         self.burst.clear();
-        self.place = Place::default();
+        self.cursor = BurstCursor::default();
         self.waiting = false;
     }
 }

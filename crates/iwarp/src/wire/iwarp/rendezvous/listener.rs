@@ -29,7 +29,7 @@ const BACKLOG: u32 = 4096;
 
 /// An address of this host, and the interface where it is link-local.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Place {
+pub(crate) struct LocalAddr {
     pub(crate) ip: IpAddr,
     pub(crate) scope: u32,
 }
@@ -39,7 +39,7 @@ pub(crate) struct RendezvousListener {
     engine: Arc<Engine>,
     port: Arc<PortNumber>,
     listed: Arc<Listed>,
-    entrances: Mutex<HashMap<Place, Arc<Entrance>>>,
+    entrances: Mutex<HashMap<LocalAddr, Arc<Entrance>>>,
 }
 
 /// The queue pairs that are found at a listener.
@@ -52,7 +52,7 @@ struct Listed {
 
 struct ListedPair {
     meeting: Weak<Rendezvous>,
-    place: Place,
+    addr: LocalAddr,
 }
 
 /// One of its addresses.
@@ -76,19 +76,19 @@ impl RendezvousListener {
     pub(crate) fn list(
         &self,
         number: u32,
-        place: Place,
+        addr: LocalAddr,
         meeting: Weak<Rendezvous>,
     ) -> io::Result<()> {
         let mut entrances = self.entrances.lock();
-        if let Entry::Vacant(vacant) = entrances.entry(place) {
-            vacant.insert(self.open(place)?);
+        if let Entry::Vacant(vacant) = entrances.entry(addr) {
+            vacant.insert(self.open(addr)?);
         }
-        self.listed.all.lock().insert(number, ListedPair { meeting, place });
+        self.listed.all.lock().insert(number, ListedPair { meeting, addr });
         Ok(())
     }
 
-    fn open(&self, place: Place) -> io::Result<Arc<Entrance>> {
-        let acceptor = self.port.reservation().listen_at(place.ip, place.scope, BACKLOG)?;
+    fn open(&self, addr: LocalAddr) -> io::Result<Arc<Entrance>> {
+        let acceptor = self.port.reservation().listen_at(addr.ip, addr.scope, BACKLOG)?;
         let engine = &self.engine;
         // Each queue pair that a peer is led to says what its device adds.
         let config = RendezvousListeners::startup(&engine.options, 0, 0);
@@ -104,8 +104,8 @@ impl RendezvousListener {
         let mut entrances = self.entrances.lock();
         let mut listed = self.listed.all.lock();
         listed.remove(&number);
-        entrances.retain(|place, entrance| {
-            let used = listed.values().any(|entry| entry.place == *place);
+        entrances.retain(|addr, entrance| {
+            let used = listed.values().any(|entry| entry.addr == *addr);
             if !used {
                 entrance.reception.close(&*entrance.acceptor);
             }

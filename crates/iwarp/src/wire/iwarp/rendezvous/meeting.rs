@@ -153,7 +153,7 @@ impl Meeting for Rendezvous {
     fn list(self: Arc<Self>, peer: &Peer) -> io::Result<()> {
         let mut state = self.state.lock();
         if !state.listed && !self.is_itself(peer) {
-            self.rendezvous.list(&self, peer.own_place())?;
+            self.rendezvous.list(&self, peer.own_addr())?;
             state.listed = true;
         }
         Ok(())

@@ -102,7 +102,7 @@ use crate::engine::Engine;
 use crate::engine::options::Options;
 use crate::engine::sync::Mutex;
 use crate::wire::iwarp::startup::terms::terms;
-use listener::{Place, RendezvousListener};
+use listener::{LocalAddr, RendezvousListener};
 
 pub(crate) use meeting::Rendezvous;
 
@@ -124,15 +124,15 @@ impl RendezvousListeners {
     }
 
     /// From now on peers find the queue pair.
-    fn list(&self, meeting: &Arc<Rendezvous>, place: Place) -> io::Result<()> {
+    fn list(&self, meeting: &Arc<Rendezvous>, addr: LocalAddr) -> io::Result<()> {
         let number = meeting.number();
         let port = number.port().ok_or(io::ErrorKind::InvalidInput)?;
         let mut listeners = self.listeners.lock();
         if let Some(listener) = listeners.get(&port.number()) {
-            return listener.list(number.value(), place, Arc::downgrade(meeting));
+            return listener.list(number.value(), addr, Arc::downgrade(meeting));
         }
         let listener = RendezvousListener::new(&self.engine, port);
-        listener.list(number.value(), place, Arc::downgrade(meeting))?;
+        listener.list(number.value(), addr, Arc::downgrade(meeting))?;
         listeners.insert(port.number(), listener);
         Ok(())
     }

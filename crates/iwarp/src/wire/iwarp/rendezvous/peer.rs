@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
 use crate::connect::Peer;
 use crate::engine::numbers::port_of;
-use crate::wire::iwarp::rendezvous::listener::Place;
+use crate::wire::iwarp::rendezvous::listener::LocalAddr;
 use crate::wire::iwarp::rendezvous::proof::Party;
 
 impl Peer {
@@ -16,8 +16,8 @@ impl Peer {
     }
 
     /// The address at which this end is found.
-    pub(super) const fn own_place(&self) -> Place {
-        Place { ip: self.local, scope: self.scope }
+    pub(super) const fn own_addr(&self) -> LocalAddr {
+        LocalAddr { ip: self.local, scope: self.scope }
     }
 
     /// The peer, as both ends name it.

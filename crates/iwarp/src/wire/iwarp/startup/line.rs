@@ -19,7 +19,7 @@ use crate::engine::options::{KeepAlive, Options};
 use crate::engine::tasks::{Task, Tasks};
 use crate::engine::worker::Worker;
 use crate::port::{Descriptors, Ends, IoPart, IoPartMut, Port, Settings};
-use crate::wire::iwarp::startup::pending::Place;
+use crate::wire::iwarp::startup::pending::BacklogSlot;
 use crate::wire::iwarp::startup::terms::spare;
 
 /// More than the longest start-up frame.
@@ -243,11 +243,11 @@ impl Called {
     }
 
     /// Is not served any more: an answer is due.
-    pub(crate) fn leave(self, tasks: &Tasks, place: Place) -> Answering {
+    pub(crate) fn leave(self, tasks: &Tasks, slot: BacklogSlot) -> Answering {
         if let Some(task) = self.task {
             tasks.remove(task, self.line.descriptors());
         }
-        Answering { line: self.line, responder: self.responder, _place: place }
+        Answering { line: self.line, responder: self.responder, _slot: slot }
     }
 }
 
@@ -255,7 +255,7 @@ impl Called {
 pub(crate) struct Answering {
     line: Line,
     responder: Responder,
-    _place: Place,
+    _slot: BacklogSlot,
 }
 
 impl Answering {

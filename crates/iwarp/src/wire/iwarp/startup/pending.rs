@@ -29,7 +29,7 @@ const ELDERS: usize = 16;
 
 /// A connection whose Request has not come.
 pub(crate) trait Pending: Send + Sync {
-    /// Goes: others need the place.
+    /// Goes: others need the slot.
     fn make_room(&self);
 
     /// Looks whether its Request has come, as that of a later connection has.
@@ -39,11 +39,11 @@ pub(crate) trait Pending: Send + Sync {
 /// See the [module](self).
 pub(crate) struct PendingBySource {
     limit: usize,
-    state: Mutex<State>,
+    state: Mutex<Backlog>,
 }
 
 #[derive(Default)]
-struct State {
+struct Backlog {
     serial: u64,
     arriving: usize,
     waiting: usize,
@@ -68,7 +68,7 @@ impl Share {
     }
 }
 
-impl State {
+impl Backlog {
     fn change<R>(&mut self, source: Source, change: impl FnOnce(&mut Share) -> R) -> R {
         let share = self.shares.entry(source).or_default();
         let before = share.rank();
@@ -101,21 +101,21 @@ impl State {
     }
 }
 
-/// A connection that lost its place, and has to be told so.
+/// A connection that lost its slot, and has to be told so.
 pub(crate) struct Victim {
     pub(crate) source: Source,
     pub(crate) connection: Arc<dyn Pending>,
 }
 
 impl PendingBySource {
-    /// `limit` places.
+    /// `limit` slots.
     pub(crate) fn new(limit: usize) -> Arc<Self> {
         Arc::new(Self { limit: limit.max(1), state: Mutex::default() })
     }
 
-    /// A place for a connection from `source`, and the one that had to leave for it, if one had to.
+    /// A slot for a connection from `source`, and the one that had to leave for it, if one had to.
     /// `None` where its Request could not wait anyway.
-    pub(crate) fn enter(self: &Arc<Self>, source: Source) -> Option<(Place, Option<Victim>)> {
+    pub(crate) fn enter(self: &Arc<Self>, source: Source) -> Option<(BacklogSlot, Option<Victim>)> {
         let mut state = self.state.lock();
         if !self.may_wait(&state, source) {
             return None;
@@ -128,11 +128,11 @@ impl PendingBySource {
         state.change(source, |share| share.arriving.insert(serial, None));
         state.arriving += 1;
         drop(state);
-        let place = Place { pending: Arc::clone(self), source, held: Held::Arriving(serial) };
-        Some((place, victim))
+        let slot = BacklogSlot { pending: Arc::clone(self), source, held: Held::Arriving(serial) };
+        Some((slot, victim))
     }
 
-    /// Takes a place from whom a new connection would take it.
+    /// Takes a slot from whom a new connection would take it.
     pub(crate) fn evict(&self) -> Option<Victim> {
         self.state.lock().evict()
     }
@@ -142,7 +142,7 @@ impl PendingBySource {
         self.state.lock().arriving
     }
 
-    fn may_wait(&self, state: &State, source: Source) -> bool {
+    fn may_wait(&self, state: &Backlog, source: Source) -> bool {
         let own = state.shares.get(&source).map_or(0, |share| share.waiting);
         state.waiting < self.limit
             || own < (self.limit / SHARE).max(1) && state.waiting < 2 * self.limit
@@ -155,15 +155,15 @@ enum Held {
     Waiting,
 }
 
-/// The place of a pending connection, until it is dropped.
-pub(crate) struct Place {
+/// The slot of a pending connection, until it is dropped.
+pub(crate) struct BacklogSlot {
     pending: Arc<PendingBySource>,
     source: Source,
     held: Held,
 }
 
-impl Place {
-    /// Names the connection that is to go if the place is needed.
+impl BacklogSlot {
+    /// Names the connection that is to go if the slot is needed.
     pub(crate) fn belongs_to(&self, connection: Weak<dyn Pending>) {
         let Held::Arriving(serial) = self.held else { return };
         let mut state = self.pending.state.lock();
@@ -202,7 +202,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for BacklogSlot {
     fn drop(&mut self) {
         let mut state = self.pending.state.lock();
         match self.held {
@@ -234,7 +234,7 @@ mod tests {
     }
 
     struct Arrived {
-        place: Place,
+        slot: BacklogSlot,
         stranger: Arc<Stranger>,
     }
 
@@ -249,14 +249,14 @@ mod tests {
     }
 
     fn enter(pending: &Arc<PendingBySource>, n: u8) -> Option<Arrived> {
-        let (place, victim) = pending.enter(source(n))?;
+        let (slot, victim) = pending.enter(source(n))?;
         if let Some(victim) = victim {
             victim.connection.make_room();
         }
         let stranger = Arc::new(Stranger::default());
         let connection = Arc::clone(&stranger) as Arc<dyn Pending>;
-        place.belongs_to(Arc::downgrade(&connection));
-        Some(Arrived { place, stranger })
+        slot.belongs_to(Arc::downgrade(&connection));
+        Some(Arrived { slot, stranger })
     }
 
     /// Covers: SEC-5042-6.4.2-01
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn requests_of_one_address_leave_room_for_another_s() {
         let pending = PendingBySource::new(32);
-        let asks = |n| enter(&pending, n).map(|mut one| (one.place.wait(), one));
+        let asks = |n| enter(&pending, n).map(|mut one| (one.slot.wait(), one));
         let flood: Vec<_> = (0..32).map(|_| asks(1).unwrap()).collect();
         assert!(flood.iter().all(|(waits, _)| *waits));
         assert!(asks(1).is_none(), "it has all there is");
@@ -301,15 +301,15 @@ mod tests {
     }
 
     #[test]
-    fn requests_may_come_too_late_for_their_place() {
+    fn requests_may_come_too_late_for_their_slot() {
         let pending = PendingBySource::new(1);
         let mut first = enter(&pending, 1).unwrap();
-        assert!(first.place.wait());
+        assert!(first.slot.wait());
         let mut second = enter(&pending, 2).unwrap();
         let third = enter(&pending, 3).unwrap();
         assert!(second.is_gone(), "one may arrive at a time");
         // It had asked already.
-        assert!(second.place.wait());
+        assert!(second.slot.wait());
         drop(third);
         assert!(enter(&pending, 3).is_none());
         drop(second);

@@ -25,7 +25,7 @@ use crate::engine::timers::Alarm;
 use crate::port::{Acceptor, Ends, Port};
 use crate::report;
 use crate::wire::iwarp::startup::line::{Answering, Called};
-use crate::wire::iwarp::startup::pending::{Pending, PendingBySource, Place, Victim};
+use crate::wire::iwarp::startup::pending::{BacklogSlot, Pending, PendingBySource, Victim};
 
 /// Connections taken in one go where many come, before others get their turn.
 const IN_ONE_GO: usize = 16;
@@ -147,7 +147,7 @@ impl Reception {
 
     fn welcome(&self, port: Box<dyn Port>) {
         let peer = port.ends().peer;
-        let Some((place, victim)) = self.pending.enter(Source::of(peer.ip())) else {
+        let Some((slot, victim)) = self.pending.enter(Source::of(peer.ip())) else {
             report!(
                 burst 1, WARN, %peer,
                 "too many requests wait for the program's answer: a connection is refused"
@@ -161,7 +161,7 @@ impl Reception {
             );
             send_off(victim);
         }
-        if let Err(error) = Arriving::start(self, port, place) {
+        if let Err(error) = Arriving::start(self, port, slot) {
             report!(burst 1, WARN, %error, "a connection cannot be served");
         }
     }
@@ -239,12 +239,12 @@ struct Arriving {
 
 struct Arrival {
     called: Called,
-    place: Place,
+    slot: BacklogSlot,
     _deadline: Alarm,
 }
 
 impl Arriving {
-    fn start(reception: &Reception, port: Box<dyn Port>, place: Place) -> io::Result<()> {
+    fn start(reception: &Reception, port: Box<dyn Port>, slot: BacklogSlot) -> io::Result<()> {
         iwarp_mem::afford()?;
         let responder = Responder::new(reception.config, reception.engine.timers.now());
         let deadline = responder.deadline();
@@ -253,8 +253,8 @@ impl Arriving {
         match called.advance() {
             Ok(None) => {}
             Ok(Some(request)) => {
-                elders_first(&place);
-                hand_over(&*reception.host, &reception.tasks, request, called, place);
+                elders_first(&slot);
+                hand_over(&*reception.host, &reception.tasks, request, called, slot);
                 return Ok(());
             }
             Err(error) => {
@@ -270,14 +270,14 @@ impl Arriving {
         let mut state = arriving.state.lock();
         called.wait(&reception.tasks, Arc::clone(&arriving) as Arc<dyn Task>)?;
         let weak: Weak<Self> = Arc::downgrade(&arriving);
-        place.belongs_to(Weak::clone(&weak) as Weak<dyn Pending>);
+        slot.belongs_to(Weak::clone(&weak) as Weak<dyn Pending>);
         let too_late = move || {
             if let Some(arriving) = weak.upgrade() {
                 arriving.drop_it("the start-up frame did not arrive in time");
             }
         };
         let deadline = reception.engine.timers.at(deadline, Box::new(too_late));
-        *state = Some(Arrival { called, place, _deadline: deadline });
+        *state = Some(Arrival { called, slot, _deadline: deadline });
         Ok(())
     }
 
@@ -293,16 +293,16 @@ impl Arriving {
         };
         let Some(arrival) = self.state.lock().take() else { return };
         if order == Order::EldersFirst {
-            elders_first(&arrival.place);
+            elders_first(&arrival.slot);
         }
-        hand_over(&*self.host, &self.tasks, request, arrival.called, arrival.place);
+        hand_over(&*self.host, &self.tasks, request, arrival.called, arrival.slot);
     }
 
     /// Closes the connection without an answer (RFC 5044 §7.1.2(2)).
     fn drop_it(&self, why: &str) {
         if let Some(arrival) = self.state.lock().take() {
             refuse(&arrival.called, why);
-            drop(arrival.called.leave(&self.tasks, arrival.place));
+            drop(arrival.called.leave(&self.tasks, arrival.slot));
         }
     }
 }
@@ -317,19 +317,25 @@ enum Order {
 /// Programs count their connections in the order in which they make them, and expect their requests
 /// in that order (perftest does). A connection whose Request is there when it is taken would pass
 /// the one before it, whose Request came a moment earlier and waits to be read.
-fn elders_first(place: &Place) {
-    for elder in place.elders() {
+fn elders_first(slot: &BacklogSlot) {
+    for elder in slot.elders() {
         elder.look();
     }
 }
 
 /// The Request of a connection has come.
-fn hand_over(host: &dyn Host, tasks: &Tasks, request: Request, called: Called, mut place: Place) {
-    let waits = place.wait();
+fn hand_over(
+    host: &dyn Host,
+    tasks: &Tasks,
+    request: Request,
+    called: Called,
+    mut slot: BacklogSlot,
+) {
+    let waits = slot.wait();
     if !waits {
         refuse(&called, "too many requests wait for the program's answer");
     }
-    let answering = called.leave(tasks, place);
+    let answering = called.leave(tasks, slot);
     if waits {
         host.requested(request, answering);
     }
