@@ -12,16 +12,16 @@ use crate::text::hex_of;
 use crate::verdict::Stop;
 use crate::wire::fpdu::{Deframer, Deviations, Fpdu, Framer};
 use crate::wire::segment::{
-    AtomicRequest, COMPARE_SWAP, DDP_RESERVED, FETCH_ADD, Kind, Place, RDMAP_RESERVED, ReadRequest,
-    Segment, TAGGED, Terminate, header_len,
+    AtomicRequest, COMPARE_SWAP, DDP_RESERVED, Destination, FETCH_ADD, Kind, RDMAP_RESERVED,
+    ReadRequest, Segment, TAGGED, Terminate, header_len,
 };
 
 /// A message that came.
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
     pub(crate) kind: Kind,
-    /// The place of its first segment.
-    pub(crate) place: Place,
+    /// The destination of its first segment.
+    pub(crate) destination: Destination,
     pub(crate) segments: usize,
     /// Everything behind DDP's headers.
     pub(crate) data: Vec<u8>,
@@ -205,7 +205,7 @@ impl Stream {
         let kind = segment.kind().expect("checked");
         let message = self.open.get_or_insert(Message {
             kind,
-            place: segment.place,
+            destination: segment.destination,
             segments: 0,
             data: Vec::new(),
             bytes: Vec::new(),
@@ -216,7 +216,7 @@ impl Stream {
         if !segment.is_last() {
             return Ok(None);
         }
-        if let Place::Untagged { qn, .. } = segment.place {
+        if let Destination::Untagged { qn, .. } = segment.destination {
             let next = &mut self.next_came[qn as usize];
             *next = next.wrapping_add(1);
         }
@@ -272,19 +272,21 @@ impl Stream {
             return Err(("the rest of a message", format!("a segment of a {}", kind.name())));
         }
         let so_far = self.open.as_ref().map_or(0, |open| open.data.len());
-        match segment.place {
-            Place::Tagged { stag, to } => {
-                if let Some(Message { place: Place::Tagged { stag: first, to: start }, .. }) =
-                    self.open
+        match segment.destination {
+            Destination::Tagged { stag, to } => {
+                if let Some(Message {
+                    destination: Destination::Tagged { stag: first, to: start },
+                    ..
+                }) = self.open
                     && (stag != first || to != start.wrapping_add(so_far as u64))
                 {
                     return Err((
-                        "the place behind the last segment",
+                        "the destination behind the last segment",
                         format!("{stag:#x}, {to:#x}"),
                     ));
                 }
             }
-            Place::Untagged { invalidate, qn, msn, mo } => {
+            Destination::Untagged { invalidate, qn, msn, mo } => {
                 if Some(qn) != kind.queue() {
                     return Err(("the queue that belongs to the opcode", format!("queue {qn}")));
                 }

@@ -3,15 +3,15 @@
 //! The numbers of a message that came, by the names that cases have for them.
 
 use crate::stream::Message;
-use crate::wire::segment::{AtomicRequest, Kind, Place, ReadRequest};
+use crate::wire::segment::{AtomicRequest, Destination, Kind, ReadRequest};
 
 /// All numbers that are in the headers of such a message.
 pub(super) fn numbers(message: &Message) -> Vec<(&'static str, u64)> {
     let data = &message.data;
     let mut numbers = vec![("len", data.len() as u64), ("segments", message.segments as u64)];
-    match message.place {
-        Place::Tagged { stag, to } => numbers.extend([("stag", stag.into()), ("to", to)]),
-        Place::Untagged { invalidate, qn, msn, .. } => {
+    match message.destination {
+        Destination::Tagged { stag, to } => numbers.extend([("stag", stag.into()), ("to", to)]),
+        Destination::Untagged { invalidate, qn, msn, .. } => {
             numbers.extend([("inv", invalidate.into()), ("qn", qn.into()), ("msn", msn.into())]);
         }
     }

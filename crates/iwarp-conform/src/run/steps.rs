@@ -15,7 +15,7 @@ use crate::text::hex_of;
 use crate::verdict::Stop;
 use crate::wire::fpdu::Deviations;
 use crate::wire::segment::{
-    AtomicRequest, Kind, LAST, Place, ReadRequest, Segment, TAGGED, Terminate, header_len,
+    AtomicRequest, Destination, Kind, LAST, ReadRequest, Segment, TAGGED, Terminate, header_len,
 };
 use crate::wire::startup::{self, Frame};
 
@@ -138,12 +138,12 @@ impl Session<'_> {
         let rdmap = (number("rv", version)? as u8) << 6
             | (number("rsv", 0)? as u8 & 3) << 4
             | number("opcode", kind.opcode().into())? as u8 & 0x0f;
-        let place = if tagged {
-            Place::Tagged { stag: number("stag", 0)? as u32, to: number("to", 0)? }
+        let destination = if tagged {
+            Destination::Tagged { stag: number("stag", 0)? as u32, to: number("to", 0)? }
         } else {
             let queue = kind.queue().unwrap_or(0);
             let next = self.next_sent(queue);
-            Place::Untagged {
+            Destination::Untagged {
                 invalidate: number("inv", 0)? as u32,
                 qn: number("qn", queue.into())? as u32,
                 msn: number("msn", next.into())? as u32,
@@ -154,7 +154,7 @@ impl Session<'_> {
         if let Some(data) = self.bytes_of(fields, "data")? {
             payload = data;
         }
-        Ok(Segment { ddp, rdmap, place, payload })
+        Ok(Segment { ddp, rdmap, destination, payload })
     }
 
     fn next_sent(&self, queue: u32) -> u32 {
@@ -215,11 +215,11 @@ impl Session<'_> {
 
     /// Answers a Read by zeros, as many as go into one segment.
     pub(super) fn answer_read(&mut self, request: &ReadRequest) -> Result<(), Stop> {
-        let place = Place::Tagged { stag: request.sink_stag, to: request.sink_to };
+        let destination = Destination::Tagged { stag: request.sink_stag, to: request.sink_to };
         let version = self.version() as u8;
         let rdmap = version << 6 | Kind::ReadResponse.opcode();
         let payload = vec![0; request.size.min(MOST_ZEROS) as usize];
-        let answer = Segment { ddp: TAGGED | LAST | version, rdmap, place, payload };
+        let answer = Segment { ddp: TAGGED | LAST | version, rdmap, destination, payload };
         let (stream, link) = self.stream()?;
         let fpdu = stream.frame(&answer.encode(), Deviations::default());
         link.send(&fpdu);

@@ -86,20 +86,20 @@ pub struct Segment {
     pub ddp: u8,
     /// RDMAP's control bits: version, two reserved, opcode.
     pub rdmap: u8,
-    /// The place that the T bit announces.
-    pub place: Place,
+    /// The destination that the T bit announces.
+    pub destination: Destination,
     /// Everything behind DDP's header.
     pub payload: Vec<u8>,
 }
 
-/// The place in which a segment belongs.
+/// The buffer to which a segment goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum Destination {
     /// Of a tagged segment.
     Tagged {
         /// The memory.
         stag: u32,
-        /// The place in it.
+        /// The offset in it.
         to: u64,
     },
     /// Of an untagged segment.
@@ -110,7 +110,7 @@ pub enum Place {
         qn: u32,
         /// The number of the message.
         msn: u32,
-        /// The place in the message.
+        /// The offset in the message.
         mo: u32,
     },
 }
@@ -128,12 +128,12 @@ impl Segment {
     /// Its bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![self.ddp, self.rdmap];
-        match self.place {
-            Place::Tagged { stag, to } => {
+        match self.destination {
+            Destination::Tagged { stag, to } => {
                 bytes.extend(stag.to_be_bytes());
                 bytes.extend(to.to_be_bytes());
             }
-            Place::Untagged { invalidate, qn, msn, mo } => {
+            Destination::Untagged { invalidate, qn, msn, mo } => {
                 for word in [invalidate, qn, msn, mo] {
                     bytes.extend(word.to_be_bytes());
                 }
@@ -149,13 +149,13 @@ impl Segment {
         let header = header_len(ddp);
         let payload = bytes.get(header..)?.to_vec();
         let word = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().expect("four"));
-        let place = if ddp & TAGGED != 0 {
+        let destination = if ddp & TAGGED != 0 {
             let to = u64::from_be_bytes(bytes[6..14].try_into().expect("eight"));
-            Place::Tagged { stag: word(2), to }
+            Destination::Tagged { stag: word(2), to }
         } else {
-            Place::Untagged { invalidate: word(2), qn: word(6), msn: word(10), mo: word(14) }
+            Destination::Untagged { invalidate: word(2), qn: word(6), msn: word(10), mo: word(14) }
         };
-        Some(Self { ddp, rdmap, place, payload })
+        Some(Self { ddp, rdmap, destination, payload })
     }
 
     /// The message that the opcode names.
@@ -225,7 +225,7 @@ pub struct AtomicRequest {
     pub id: u32,
     /// The memory.
     pub stag: u32,
-    /// The place in it.
+    /// The offset in it.
     pub to: u64,
     /// The number that is added or put in.
     pub data: u64,

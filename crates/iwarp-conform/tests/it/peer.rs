@@ -15,7 +15,7 @@ use std::time::Duration;
 use iwarp_conform::peer::{Lent, Offer, pattern};
 use iwarp_conform::wire::fpdu::{Deframer, Deviations, Framer};
 use iwarp_conform::wire::segment::{
-    AtomicRequest, COMPARE_SWAP, FETCH_ADD, Kind, LAST, Place, ReadRequest, Segment, TAGGED,
+    AtomicRequest, COMPARE_SWAP, Destination, FETCH_ADD, Kind, LAST, ReadRequest, Segment, TAGGED,
     Terminate, header_len,
 };
 use iwarp_conform::wire::startup::{self, Depths, Frame};
@@ -300,13 +300,13 @@ impl Peer {
     }
 
     /// Sends a segment of a message.
-    fn segment(&mut self, kind: Kind, place: Place, last: bool, payload: &[u8]) {
+    fn segment(&mut self, kind: Kind, destination: Destination, last: bool, payload: &[u8]) {
         let tagged = if kind.queue().is_none() { TAGGED } else { 0 };
         let last = if last && !self.is("never says last") { LAST } else { 0 };
         let ddp = tagged | last | if self.is("sends DDP version 2") { 2 } else { self.version };
         let mixes = self.is("is permissive, but for RDMAP");
         let rdmap = if mixes { 1 } else { self.version } << 6 | kind.opcode();
-        let segment = Segment { ddp, rdmap, place, payload: payload.into() };
+        let segment = Segment { ddp, rdmap, destination, payload: payload.into() };
         let deviations = Deviations {
             wrong_crc: self.is("sends wrong CRCs"),
             pad: u8::from(self.is("pads with ones")),
@@ -322,7 +322,7 @@ impl Peer {
         let qn = kind.queue().expect("untagged");
         let msn = self.number(qn);
         let qn = if self.is("answers on another queue") { qn ^ 1 } else { qn };
-        self.segment(kind, Place::Untagged { invalidate: 0, qn, msn, mo: 0 }, true, payload);
+        self.segment(kind, Destination::Untagged { invalidate: 0, qn, msn, mo: 0 }, true, payload);
     }
 
     /// The number of its next message on a queue.
@@ -340,8 +340,8 @@ impl Peer {
         for request in std::mem::take(&mut self.later) {
             let data = &self.regions[&request.source_stag].data;
             let data = data[request.source_to as usize..][..request.size as usize].to_vec();
-            let place = Place::Tagged { stag: request.sink_stag, to: request.sink_to };
-            self.segment(Kind::ReadResponse, place, true, &data);
+            let destination = Destination::Tagged { stag: request.sink_stag, to: request.sink_to };
+            self.segment(Kind::ReadResponse, destination, true, &data);
         }
     }
 
@@ -409,13 +409,15 @@ impl Peer {
         if kind.queue().is_none() != tagged {
             return Err(rdmap(6));
         }
-        match segment.place {
-            Place::Tagged { stag, to } if kind == Kind::Write => {
-                self.place(stag, to, &segment.payload)
+        match segment.destination {
+            Destination::Tagged { stag, to } if kind == Kind::Write => {
+                self.destination(stag, to, &segment.payload)
             }
-            Place::Tagged { stag, to } => self.answered(stag, to, &segment),
-            Place::Untagged { qn, .. } if qn > 3 && !self.is("takes any queue") => Err(ddp(2, 1)),
-            Place::Untagged { .. } if kind == Kind::Terminate => {
+            Destination::Tagged { stag, to } => self.answered(stag, to, &segment),
+            Destination::Untagged { qn, .. } if qn > 3 && !self.is("takes any queue") => {
+                Err(ddp(2, 1))
+            }
+            Destination::Untagged { .. } if kind == Kind::Terminate => {
                 if self.is("answers Terminates") {
                     Err(rdmap(7))
                 } else if self.orders.is_asking()
@@ -427,12 +429,12 @@ impl Peer {
                     Err(Fault::Over)
                 }
             }
-            Place::Untagged { qn, .. }
+            Destination::Untagged { qn, .. }
                 if kind.queue() != Some(qn) && !self.is("takes any queue") =>
             {
                 Err(ddp(2, 1))
             }
-            Place::Untagged { invalidate, msn, mo, .. } => {
+            Destination::Untagged { invalidate, msn, mo, .. } => {
                 let queue = kind.queue().expect("untagged") as usize;
                 let next = self.expected[queue];
                 if msn != next && !self.is("ignores MSNs") {
@@ -451,7 +453,7 @@ impl Peer {
         }
     }
 
-    fn place(&mut self, stag: u32, to: u64, data: &[u8]) -> Result<(), Fault> {
+    fn destination(&mut self, stag: u32, to: u64, data: &[u8]) -> Result<(), Fault> {
         if data.is_empty() && !self.is("checks Writes of nothing") {
             return Ok(());
         }
@@ -474,8 +476,8 @@ impl Peer {
             return Err(ddp(1, 1));
         }
         for (at, byte) in (to as usize..).zip(data) {
-            if let Some(place) = region.data.get_mut(at) {
-                *place = *byte;
+            if let Some(destination) = region.data.get_mut(at) {
+                *destination = *byte;
             }
         }
         Ok(())
@@ -493,8 +495,8 @@ impl Peer {
             return Ok(());
         }
         if size == 0 && !self.is("checks Reads of nothing") {
-            let to = sink_to + u64::from(self.is("answers to another place"));
-            self.segment(Kind::ReadResponse, Place::Tagged { stag, to }, true, &[]);
+            let to = sink_to + u64::from(self.is("answers to another destination"));
+            self.segment(Kind::ReadResponse, Destination::Tagged { stag, to }, true, &[]);
             return Ok(());
         }
         let region = self.regions.get(&source_stag).ok_or(fault(0))?;
@@ -516,7 +518,7 @@ impl Peer {
         for (number, piece) in data.chunks(PIECE).enumerate() {
             let to = sink_to.wrapping_add((number * PIECE) as u64);
             let last = number + 1 == pieces;
-            self.segment(Kind::ReadResponse, Place::Tagged { stag, to }, last, piece);
+            self.segment(Kind::ReadResponse, Destination::Tagged { stag, to }, last, piece);
         }
         Ok(())
     }
@@ -539,8 +541,8 @@ impl Peer {
         if !request.to.is_multiple_of(8) && !unaligned {
             return Err(rdmap(7));
         }
-        let place = &mut region.data[request.to as usize..request.to as usize + 8];
-        let before = u64::from_le_bytes(place.try_into().expect("eight bytes"));
+        let destination = &mut region.data[request.to as usize..request.to as usize + 8];
+        let before = u64::from_le_bytes(destination.try_into().expect("eight bytes"));
         let AtomicRequest { data, mask, compare, compare_mask, .. } = request;
         let value = if request.operation == FETCH_ADD {
             if unmasked { before.wrapping_add(data) } else { add(before, data, mask) }
@@ -549,7 +551,7 @@ impl Peer {
         } else {
             before
         };
-        place.copy_from_slice(&value.to_le_bytes());
+        destination.copy_from_slice(&value.to_le_bytes());
         let mut answer = request.id.to_be_bytes().to_vec();
         answer.extend(if after { value } else { before }.to_be_bytes());
         self.send(Kind::AtomicResponse, &answer);

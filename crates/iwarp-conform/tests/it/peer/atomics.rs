@@ -3,7 +3,9 @@
 //! The peer's own Atomics, and their answers.
 
 use iwarp_conform::order::{CANNOT, DONE, Operation, Request};
-use iwarp_conform::wire::segment::{AtomicRequest, COMPARE_SWAP, FETCH_ADD, Kind, Place, Segment};
+use iwarp_conform::wire::segment::{
+    AtomicRequest, COMPARE_SWAP, Destination, FETCH_ADD, Kind, Segment,
+};
 
 use super::orders::{SINK, is_atomic};
 use super::{Fault, Peer, ddp, rdmap};
@@ -22,8 +24,9 @@ impl Peer {
             payload.truncate(44);
         }
         if self.is("asks for Atomics on the queue of Sends") {
-            let place = Place::Untagged { invalidate: 0, qn: 0, msn: self.number(0), mo: 0 };
-            self.segment(Kind::AtomicRequest, place, true, &payload);
+            let destination =
+                Destination::Untagged { invalidate: 0, qn: 0, msn: self.number(0), mo: 0 };
+            self.segment(Kind::AtomicRequest, destination, true, &payload);
         } else {
             self.send(Kind::AtomicRequest, &payload);
         }
@@ -56,7 +59,7 @@ impl Peer {
         };
         match request.operation {
             Operation::CompareSwap { compare, swap, compare_mask, swap_mask } => {
-                let is_add = self.is("asks for FetchAdd in the place of CmpSwap");
+                let is_add = self.is("asks for FetchAdd in the destination of CmpSwap");
                 said.operation = if is_add { FETCH_ADD } else { COMPARE_SWAP };
                 (said.data, said.compare) = (swap, compare);
                 (said.mask, said.compare_mask) = (swap_mask, compare_mask);

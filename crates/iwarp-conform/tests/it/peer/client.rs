@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use iwarp_conform::wire::fpdu::{Deviations, Framer};
-use iwarp_conform::wire::segment::{Kind, LAST, Place, Segment, TAGGED};
+use iwarp_conform::wire::segment::{Destination, Kind, LAST, Segment, TAGGED};
 use iwarp_conform::wire::startup::{C, M, R, RESERVED, S};
 use iwarp_conform::wire::startup::{Depths, Frame, HEADER, Kind as FrameKind, MAX_PRIVATE_DATA};
 use socket2::SockRef;
@@ -48,14 +48,14 @@ fn call_one(mut stream: TcpStream, wrong: &'static str) {
         let code = if wrong == "says another code for the depth" { 5 } else { 6 };
         return peer.end(Fault::Is((2, 0, code), Quote::Nothing), &[], came, deframer);
     }
-    peer.segment(Kind::Write, Place::Tagged { stag: 0, to: 0 }, true, &[]);
+    peer.segment(Kind::Write, Destination::Tagged { stag: 0, to: 0 }, true, &[]);
     peer.attend(came, deframer);
 }
 
 /// A Write of nothing.
 fn nothing(version: u8) -> Vec<u8> {
-    let place = Place::Tagged { stag: 0, to: 0 };
-    Segment { ddp: TAGGED | LAST | version, rdmap: version << 6, place, payload: Vec::new() }
+    let destination = Destination::Tagged { stag: 0, to: 0 };
+    Segment { ddp: TAGGED | LAST | version, rdmap: version << 6, destination, payload: Vec::new() }
         .encode()
 }
 

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use iwarp_conform::order::{self, DONE, Operation, Request};
-use iwarp_conform::wire::segment::{Kind, Place, ReadRequest, Segment};
+use iwarp_conform::wire::segment::{Destination, Kind, ReadRequest, Segment};
 
 use super::{Fault, LENT, PIECE, Peer, ddp, rdmap};
 
@@ -119,7 +119,7 @@ impl Peer {
             source_to: request.to,
         };
         said.size -= u32::from(self.is("asks for a byte too few"));
-        said.source_to ^= u64::from(self.is("asks for another place"));
+        said.source_to ^= u64::from(self.is("asks for another destination"));
         said.source_stag ^= u32::from(self.is("asks for other memory"));
         let mut bytes = said.encode();
         if self.is("asks in a header that is too long") {
@@ -149,12 +149,12 @@ impl Peer {
         if is_atomic(&due) && !self.is("takes Read Responses for Atomics") {
             return Err(rdmap(6));
         }
-        let (place, size) = (due.at as u64 + u64::from(came), due.length as u32);
+        let (destination, size) = (due.at as u64 + u64::from(came), due.length as u32);
         if len > 0 && !is_atomic(&due) {
             if stag != SINK && !self.is("takes answers to any STag") {
                 return Err(ddp(1, 0));
             }
-            if to != place && !self.is("takes answers to any place") {
+            if to != destination && !self.is("takes answers to any destination") {
                 return Err(ddp(1, 1));
             }
             if came + len > size && !self.is("takes answers of any length") {
@@ -162,11 +162,11 @@ impl Peer {
             }
         }
         let data = &mut self.regions.get_mut(&SINK).expect("there").data;
-        let places = place as usize..;
+        let places = destination as usize..;
         if self.wrong != "places no answers" {
             for (at, byte) in places.zip(&segment.payload) {
-                if let Some(place) = data.get_mut(at) {
-                    *place = *byte;
+                if let Some(destination) = data.get_mut(at) {
+                    *destination = *byte;
                 }
             }
         }
@@ -188,9 +188,10 @@ impl Peer {
             let piece = data[at..].chunks(PIECE).next().unwrap_or_default();
             let offset = if self.is("writes each segment to the same place") { 0 } else { at };
             let changed = u32::from(number > 0 && self.is("changes the STag inside a Write"));
-            let place = Place::Tagged { stag: stag ^ changed, to: to.wrapping_add(offset as u64) };
+            let destination =
+                Destination::Tagged { stag: stag ^ changed, to: to.wrapping_add(offset as u64) };
             let last = number + 1 == pieces || self.is("says last in each segment");
-            self.segment(Kind::Write, place, last, piece);
+            self.segment(Kind::Write, destination, last, piece);
             if number == 0 && pieces > 1 && self.is("sends inside a Write") {
                 self.send(Kind::Send, b"inside");
             }
@@ -220,8 +221,8 @@ impl Peer {
             let piece = data[at..].chunks(PIECE).next().unwrap_or_default();
             let mo = if self.is("counts no MO") { 0 } else { at as u32 };
             let msn = msn + u32::from(number > 0 && self.is("counts MSNs by segments"));
-            let place = Place::Untagged { invalidate, qn: 0, msn, mo };
-            self.segment(kind, place, number + 1 == pieces, piece);
+            let destination = Destination::Untagged { invalidate, qn: 0, msn, mo };
+            self.segment(kind, destination, number + 1 == pieces, piece);
         }
     }
 }
