@@ -6,14 +6,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// A host, and perhaps a port beside it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place<'a> {
+pub struct HostPort<'a> {
     /// A name or an address, without brackets.
     pub host: &'a str,
     /// The port beside it.
     pub port: Option<u16>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> HostPort<'a> {
     /// Takes `host`, `host:port`, `::1`, `[::1]` and `[::1]:port`.
     ///
     /// # Errors
@@ -68,7 +68,7 @@ fn number(text: &str, port: &str) -> Result<u16, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::Place;
+    use super::HostPort;
 
     #[test]
     fn a_port_may_stand_beside_a_name_and_each_kind_of_address() {
@@ -83,20 +83,20 @@ mod tests {
             ("[::1]:7", "::1", Some(7)),
             ("[fe80::1%eth0]:7", "fe80::1%eth0", Some(7)),
         ] {
-            assert_eq!(Place::parse(text), Ok(Place { host, port }), "{text}");
+            assert_eq!(HostPort::parse(text), Ok(HostPort { host, port }), "{text}");
         }
     }
 
     #[test]
     fn what_makes_no_sense_is_named() {
         for text in ["[::1", "[::1]7", "there:", "there:port", "192.0.2.1:65536"] {
-            assert!(Place::parse(text).unwrap_err().contains(text), "{text}");
+            assert!(HostPort::parse(text).unwrap_err().contains(text), "{text}");
         }
     }
 
     #[test]
     fn a_port_is_beside_the_host_or_in_an_option_or_the_usual() {
-        let port = |text, given| Place::parse(text).expect(text).port_or("--port", given, 3);
+        let port = |text, given| HostPort::parse(text).expect(text).port_or("--port", given, 3);
         assert_eq!(port("[::1]:1", None), Ok(1));
         assert_eq!(port("[::1]:1", Some(1)), Ok(1));
         assert_eq!(port("[::1]", Some(2)), Ok(2));

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Error, Result, ensure};
 use clap::ValueEnum;
 use iwarp::Options;
-use iwarp_kit::place::{Place, everywhere};
+use iwarp_kit::host_port::{HostPort, everywhere};
 use iwarp_kit::size;
 
 use super::control;
@@ -203,16 +203,16 @@ impl Args {
         let Some(address) = &self.bind else {
             return Ok(everywhere(self.port.unwrap_or(control::PORT)).into());
         };
-        let (host, port) = self.place(address)?;
+        let (host, port) = self.host_port(address)?;
         let found = (host, port).to_socket_addrs();
         Ok(found.with_context(|| format!("cannot find {host}"))?.collect())
     }
 
     /// The host and the port that an address on the command line means.
-    pub(super) fn place<'a>(&self, address: &'a str) -> Result<(&'a str, u16)> {
-        let place = Place::parse(address).map_err(Error::msg)?;
-        let port = place.port_or("--port", self.port, control::PORT).map_err(Error::msg)?;
-        Ok((place.host, port))
+    pub(super) fn host_port<'a>(&self, address: &'a str) -> Result<(&'a str, u16)> {
+        let host_port = HostPort::parse(address).map_err(Error::msg)?;
+        let port = host_port.port_or("--port", self.port, control::PORT).map_err(Error::msg)?;
+        Ok((host_port.host, port))
     }
 
     pub(super) fn pace(&self) -> Pace {

@@ -18,10 +18,10 @@ const EXCHANGE: usize = 20;
 const REQUEST: [u8; EXCHANGE] = *b"twenty bytes, please";
 const REPLY: [u8; EXCHANGE] = *b"here they are, 20 it";
 
-/// The address of the other end.
-enum Place<L> {
-    There(SocketAddr),
-    Here(L),
+/// The client has the address of the server, and the server its listener.
+enum DialEnd<L> {
+    Client(SocketAddr),
+    Server(L),
 }
 
 /// True if the client waits until the other end has closed as well.
@@ -35,15 +35,15 @@ fn check(task: &Task) -> Result<()> {
 }
 
 /// Bare TCP: connect, accept, one exchange, close.
-pub(super) struct TcpDial(Place<TcpListener>);
+pub(super) struct TcpDial(DialEnd<TcpListener>);
 
 impl TcpDial {
     pub(super) fn calling(addr: SocketAddr) -> Self {
-        Self(Place::There(addr))
+        Self(DialEnd::Client(addr))
     }
 
     pub(super) fn listening(listener: TcpListener) -> Self {
-        Self(Place::Here(listener))
+        Self(DialEnd::Server(listener))
     }
 }
 
@@ -53,7 +53,7 @@ impl Contender for TcpDial {
     }
 
     fn measure(&mut self, task: &Task, times: &mut Times) -> Result<Duration> {
-        let Place::There(addr) = self.0 else { bail!("the server's end does not connect") };
+        let DialEnd::Client(addr) = self.0 else { bail!("the server's end does not connect") };
         let all = Instant::now();
         for _ in 0..task.count {
             let start = Instant::now();
@@ -74,7 +74,7 @@ impl Contender for TcpDial {
     }
 
     fn serve(&mut self, task: &Task) -> Result<()> {
-        let Place::Here(listener) = &self.0 else { bail!("the client's end does not accept") };
+        let DialEnd::Server(listener) = &self.0 else { bail!("the client's end does not accept") };
         for _ in 0..task.count {
             ensure!(wait_for(listener, PATIENCE)?, "no TCP connection came");
             let mut stream = listener.accept()?.0;
@@ -98,21 +98,21 @@ pub(super) struct RdmaDial {
     device: Device,
     pd: ProtectionDomain,
     cq: CompletionQueue,
-    place: Place<Listener>,
+    end: DialEnd<Listener>,
 }
 
 impl RdmaDial {
     pub(super) fn calling(device: Device, addr: SocketAddr) -> Result<Self> {
-        Self::new(device, Place::There(addr))
+        Self::new(device, DialEnd::Client(addr))
     }
 
     pub(super) fn listening(device: Device, listener: Listener) -> Result<Self> {
-        Self::new(device, Place::Here(listener))
+        Self::new(device, DialEnd::Server(listener))
     }
 
-    fn new(device: Device, place: Place<Listener>) -> Result<Self> {
+    fn new(device: Device, end: DialEnd<Listener>) -> Result<Self> {
         let (pd, cq) = (device.alloc_pd(), device.create_cq(16, None)?);
-        Ok(Self { device, pd, cq, place })
+        Ok(Self { device, pd, cq, end })
     }
 
     fn qp(&self) -> Result<QueuePair> {
@@ -132,7 +132,7 @@ impl Contender for RdmaDial {
     }
 
     fn measure(&mut self, task: &Task, times: &mut Times) -> Result<Duration> {
-        let Place::There(addr) = self.place else { bail!("the server's end does not connect") };
+        let DialEnd::Client(addr) = self.end else { bail!("the server's end does not connect") };
         let all = Instant::now();
         for _ in 0..task.count {
             let (start, qp) = (Instant::now(), self.qp()?);
@@ -149,7 +149,9 @@ impl Contender for RdmaDial {
     }
 
     fn serve(&mut self, task: &Task) -> Result<()> {
-        let Place::Here(listener) = &self.place else { bail!("the client's end does not accept") };
+        let DialEnd::Server(listener) = &self.end else {
+            bail!("the client's end does not accept")
+        };
         for _ in 0..task.count {
             let incoming = listener.accept(Some(PATIENCE))?.context("no RDMA connection came")?;
             let qp = self.qp()?;

@@ -135,7 +135,7 @@ fn connect(args: &Args, words: &Words, places: &Places) -> Result<(Option<Server
         _ => &[],
     };
     if let Some(host) = &words.host {
-        let (host, port) = args.place(host)?;
+        let (host, port) = args.host_port(host)?;
         return Ok((None, Client::connect(host, port, server_cpus)?));
     }
     let bind = format!("--bind={}", loopback());

@@ -19,8 +19,8 @@ use iwarp_conform::peer::Peer;
 use iwarp_conform::run::{self, Settings};
 use iwarp_conform::verdict::{Outcome, Verdict};
 use iwarp_conform::{catalog, pcapng, readings, report, requirements};
+use iwarp_kit::host_port::{HostPort, everywhere};
 use iwarp_kit::lines;
-use iwarp_kit::place::{Place, everywhere};
 
 use restart::Restarted;
 use silence::Watch;
@@ -338,12 +338,12 @@ fn first(text: &str) -> Result<SocketAddr> {
     Ok(all(text)?[0])
 }
 
-/// All addresses of a place, at least one.
+/// All addresses of a host, at least one.
 fn all(text: &str) -> Result<Vec<SocketAddr>> {
-    let place = Place::parse(text).map_err(anyhow::Error::msg)?;
-    let found = (place.host, place.port.unwrap_or(PORT))
+    let address = HostPort::parse(text).map_err(anyhow::Error::msg)?;
+    let found = (address.host, address.port.unwrap_or(PORT))
         .to_socket_addrs()
-        .with_context(|| format!("cannot find {}", place.host))?;
+        .with_context(|| format!("cannot find {}", address.host))?;
     let found: Vec<_> = found.collect();
     ensure!(!found.is_empty(), "{text} has no address");
     Ok(found)

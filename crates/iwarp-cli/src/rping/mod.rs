@@ -12,7 +12,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use anyhow::{Context, Result};
 use iwarp::Device;
 use iwarp::cm::ConnectParams;
-use iwarp_kit::place::{Place, everywhere};
+use iwarp_kit::host_port::{HostPort, everywhere};
 
 /// The port that rping's server has unless told otherwise.
 const PORT: u16 = 7174;
@@ -94,10 +94,10 @@ impl Args {
         let Some(address) = &self.address else {
             return Ok(everywhere(self.port.unwrap_or(PORT)).into());
         };
-        let place = Place::parse(address).map_err(anyhow::Error::msg)?;
-        let port = place.port_or("-p", self.port, PORT).map_err(anyhow::Error::msg)?;
-        let found = (place.host, port).to_socket_addrs();
-        let found = found.with_context(|| format!("cannot find {}", place.host))?;
+        let server = HostPort::parse(address).map_err(anyhow::Error::msg)?;
+        let port = server.port_or("-p", self.port, PORT).map_err(anyhow::Error::msg)?;
+        let found = (server.host, port).to_socket_addrs();
+        let found = found.with_context(|| format!("cannot find {}", server.host))?;
         Ok(found.collect())
     }
 

@@ -25,7 +25,7 @@ use name::Library;
 const MAX: usize = 4096;
 
 /// The path of a library as the dynamic linker is told it.
-struct Place {
+struct LibraryPath {
     path: UnsafeCell<[u8; MAX]>,
     /// Null until it is known.
     known: AtomicPtr<c_char>,
@@ -34,9 +34,9 @@ struct Place {
 }
 
 // SAFETY: the path is written once, before `known` says that it is there, and then only read.
-unsafe impl Sync for Place {}
+unsafe impl Sync for LibraryPath {}
 
-impl Place {
+impl LibraryPath {
     const fn new() -> Self {
         Self {
             path: UnsafeCell::new([0; MAX]),
@@ -72,8 +72,8 @@ impl Place {
     }
 }
 
-static VERBS: Place = Place::new();
-static CM: Place = Place::new();
+static VERBS: LibraryPath = LibraryPath::new();
+static CM: LibraryPath = LibraryPath::new();
 
 /// Reads the environment, which the dynamic linker of glibc hands to functions that it calls at
 /// load, so that no libc is needed for it.
@@ -171,14 +171,14 @@ unsafe extern "C" fn la_objsearch(
 ) -> *mut c_char {
     // SAFETY: the caller's promise.
     let text = unsafe { core::slice::from_raw_parts(name.cast::<u8>(), length(name.cast())) };
-    let place = match Library::of(text) {
+    let path = match Library::of(text) {
         Some(Library::Verbs) => &VERBS,
         Some(Library::Cm) => &CM,
         None => return name.cast_mut(),
     };
-    let known = place.known.load(Ordering::Acquire);
+    let known = path.known.load(Ordering::Acquire);
     let further =
-        place.answered.swap(true, Ordering::Relaxed) && flag == AS_ASKED && !has_slash(text);
+        path.answered.swap(true, Ordering::Relaxed) && flag == AS_ASKED && !has_slash(text);
     if further || known.is_null() { name.cast_mut() } else { known }
 }
 
