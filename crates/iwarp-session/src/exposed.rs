@@ -59,7 +59,7 @@ impl Exposed {
     pub fn grant_of(&self, offset: usize, len: usize) -> Grant {
         let fits = offset.checked_add(len).is_some_and(|end| end <= self.len());
         assert!(fits, "{len} bytes at {offset} of {}", self.len());
-        Grant(Place { stag: self.region.rkey(), to: offset as u64, len: len as u64 })
+        Grant(MemoryRange { stag: self.region.rkey(), to: offset as u64, len: len as u64 })
     }
 
     /// True if a received [`invalidated`](crate::Received::invalidated) STag is this one,
@@ -134,14 +134,15 @@ impl Exposed {
 /// The bytes of a grant on the wire.
 pub const GRANT_LEN: usize = 20;
 
+/// Registered memory that a peer may reach.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Place {
+struct MemoryRange {
     stag: Stag,
     to: u64,
     len: u64,
 }
 
-impl Place {
+impl MemoryRange {
     fn to_octets(self) -> [u8; GRANT_LEN] {
         let mut octets = [0; GRANT_LEN];
         octets[..4].copy_from_slice(&self.stag.0.to_be_bytes());
@@ -154,7 +155,7 @@ impl Place {
 /// The memory that this side lets a peer reach: to be sent to it. The peer makes a [`RemoteGrant`]
 /// of the bytes; a grant of one's own cannot be used as a target by mistake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Grant(Place);
+pub struct Grant(MemoryRange);
 
 impl Grant {
     /// STag, tagged offset and length, in network order.
@@ -170,12 +171,12 @@ impl Grant {
 
 /// The memory that a peer lets this side reach.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RemoteGrant(Place);
+pub struct RemoteGrant(MemoryRange);
 
 impl RemoteGrant {
     /// Of a peer that says it in its own way.
     pub const fn new(stag: Stag, to: TaggedOffset, len: u64) -> Self {
-        Self(Place { stag, to: to.0, len })
+        Self(MemoryRange { stag, to: to.0, len })
     }
 
     /// As [`Grant::to_octets`], for a third party to which the peer grants it too.
@@ -189,7 +190,7 @@ impl RemoteGrant {
         let number = |from: &[u8]| from.iter().fold(0, |n, &octet| n << 8 | u64::from(octet));
         let (to, len) = rest.split_at(8);
         let stag = Stag(u32::from_be_bytes([a, b, c, d]));
-        Self(Place { stag, to: number(to), len: number(len) })
+        Self(MemoryRange { stag, to: number(to), len: number(len) })
     }
 
     /// The STag.

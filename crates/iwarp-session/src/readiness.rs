@@ -35,11 +35,11 @@ impl Readiness {
     }
 }
 
-/// The place of a connection's stream in this runtime's reactor.
+/// The registration of a connection's stream with this runtime's reactor.
 #[derive(Debug)]
-struct Place(AsyncFd<Borrowed>);
+struct Registration(AsyncFd<Borrowed>);
 
-/// The descriptor is the connection's, and stays open for as long as the place is kept.
+/// The descriptor is the connection's, and stays open for as long as the registration is kept.
 #[derive(Debug)]
 struct Borrowed(RawFd);
 
@@ -55,12 +55,12 @@ impl AsRawFd for Borrowed {
     reason = "its danger is an object that changes its descriptor; Borrowed does not, and what \
               replaces it is unsafe"
 )]
-pub(super) fn place(fd: RawFd) -> io::Result<Box<dyn ReactorPlace>> {
-    let place = AsyncFd::with_interest(Borrowed(fd), Interest::READABLE)?;
-    Ok(Box::new(Place(place)))
+pub(super) fn registration(fd: RawFd) -> io::Result<Box<dyn ReactorPlace>> {
+    let registration = AsyncFd::with_interest(Borrowed(fd), Interest::READABLE)?;
+    Ok(Box::new(Registration(registration)))
 }
 
-impl ReactorPlace for Place {
+impl ReactorPlace for Registration {
     fn poll_input(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.0.poll_read_ready(context))?.clear_ready();
         Poll::Ready(Ok(()))

@@ -31,7 +31,7 @@ use tokio::runtime::Handle as Runtime;
 
 use super::Core;
 use crate::OperationError;
-use crate::readiness::{Readiness, place};
+use crate::readiness::{Readiness, registration};
 
 /// Rounds of work before other tasks get their turn.
 const ROUNDS: usize = 32;
@@ -173,7 +173,7 @@ impl Driver {
     fn find_stream(&mut self, core: &Core) -> Option<Arc<dyn ReactorStream>> {
         let stream = core.qp.reactor_stream()?;
         // Without a place there, the channel tells.
-        if let Err(error) = stream.enter_reactor(&place) {
+        if let Err(error) = stream.enter_reactor(&registration) {
             tracing::debug!(%error, "a stream has no place in the reactor");
         }
         self.stream = Some(Arc::downgrade(&stream));
