@@ -52,12 +52,12 @@ pub(super) fn run(runs: &[Run], times: u32, jobs: usize) -> Result<()> {
     for _ in 0..times {
         // Each failure counts, so none is tried again.
         let (verdicts, _) = run_each(&lab, runs.to_vec());
-        for Run { row, place } in runs {
-            let place = document::name(*place);
-            let Some(verdict) = verdicts.get(&(Key::of(row), place)) else { continue };
+        for Run { row, topology } in runs {
+            let topology = document::name(*topology);
+            let Some(verdict) = verdicts.get(&(Key::of(row), topology)) else { continue };
             // Both have everything in common but the device's name.
             let what = Key::of(&row.with_personality(Personality::Roce)).to_string();
-            let count = counts.entry((what, place)).or_default();
+            let count = counts.entry((what, topology)).or_default();
             let device = row.personality as usize;
             count.runs[device] += 1;
             count.good[device] += u32::from(Verdict::is_good(verdict));
@@ -65,12 +65,12 @@ pub(super) fn run(runs: &[Run], times: u32, jobs: usize) -> Result<()> {
     }
     let always = |count: &&Count| count.good == count.runs;
     println!("\n| Command | Place | iwarp | roce |\n|---|---|---|---|");
-    for ((what, place), count) in counts.iter().filter(|(_, count)| !always(count)) {
+    for ((what, topology), count) in counts.iter().filter(|(_, count)| !always(count)) {
         let [iwarp, roce] = [0, 1].map(|device| match count.runs[device] {
             0 => "not run".to_owned(),
             runs => format!("{} of {runs}", count.good[device]),
         });
-        println!("| {what} | {place} | {iwarp} | {roce} |");
+        println!("| {what} | {topology} | {iwarp} | {roce} |");
     }
     let good = counts.values().filter(always).count();
     println!("\n{good} of {} rows always did what they should.", counts.len());

@@ -12,12 +12,12 @@ use anyhow::{Context, Result};
 use super::scenario;
 use super::scenario_record::{self, Records};
 use super::symbols::Symbol;
-use super::table::{Expect, Personality, Place, Row};
+use super::table::{Expect, Personality, Row, Topology};
 use crate::shell;
 
 const FILE: &str = "docs/programs.md";
 
-/// The result of a row at one place.
+/// The result of a row in one topology.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Works,
@@ -29,7 +29,7 @@ pub(crate) enum Verdict {
     Fails,
 }
 
-/// By row and place.
+/// By row and topology.
 pub(crate) type Verdicts = BTreeMap<(Key, &'static str), Verdict>;
 
 /// The key of a row: the command and the device.
@@ -85,10 +85,10 @@ impl Verdict {
 }
 
 /// For a cell's column.
-pub(crate) fn name(place: Place) -> &'static str {
-    match place {
-        Place::Loopback => "loopback",
-        Place::Network => "network",
+pub(crate) fn name(topology: Topology) -> &'static str {
+    match topology {
+        Topology::Loopback => "loopback",
+        Topology::Network => "network",
     }
 }
 
@@ -130,9 +130,9 @@ pub(crate) fn recorded() -> Verdicts {
         let cells: Vec<&str> = line.trim().trim_matches('|').split('|').map(str::trim).collect();
         let [command, device, loopback, network] = cells[..] else { continue };
         let key = Key(command.to_owned(), device.to_owned());
-        for (place, cell) in [(Place::Loopback, loopback), (Place::Network, network)] {
+        for (topology, cell) in [(Topology::Loopback, loopback), (Topology::Network, network)] {
             if let Some(verdict) = Verdict::parse(cell) {
-                verdicts.insert((key.clone(), name(place)), verdict);
+                verdicts.insert((key.clone(), name(topology)), verdict);
             }
         }
     }
@@ -189,9 +189,10 @@ fn write_group(text: &mut String, rows: &[Row], verdicts: &Verdicts) {
     text.push_str("| Command | Device | Loopback | Network |\n|---|---|---|---|\n");
     for row in rows {
         let key = Key::of(row);
-        let cell =
-            |place| verdicts.get(&(key.clone(), name(place))).map_or("", |verdict| verdict.shown());
-        let (loopback, network) = (cell(Place::Loopback), cell(Place::Network));
+        let cell = |topology| {
+            verdicts.get(&(key.clone(), name(topology))).map_or("", |verdict| verdict.shown())
+        };
+        let (loopback, network) = (cell(Topology::Loopback), cell(Topology::Network));
         let _ = writeln!(text, "| {} | {} | {loopback} | {network} |", key.0, key.1);
     }
 }

@@ -11,7 +11,7 @@ use anyhow::{Result, bail, ensure};
 use super::clock;
 use super::lab::{Lane, Side};
 use super::process::Process;
-use super::table::{Expect, Loss, Place, Row};
+use super::table::{Expect, Loss, Row, Topology};
 
 /// The time that a program may take to say no.
 const AT_ONCE: Duration = Duration::from_secs(8);
@@ -25,14 +25,14 @@ const SHOWN: usize = 25;
 /// # Errors
 ///
 /// The reason why it does not work, with what the programs said.
-pub(crate) fn run(lane: &Lane, row: &Row, place: Place) -> Result<()> {
+pub(crate) fn run(lane: &Lane, row: &Row, topology: Topology) -> Result<()> {
     let (server_says, client_says) =
         (lane.directory().join("server.txt"), lane.directory().join("client.txt"));
     let attempt = || {
         for file in [&server_says, &client_says] {
             let _ = fs::remove_file(file);
         }
-        let result = attempt(lane, row, place, &server_says, &client_says);
+        let result = attempt(lane, row, topology, &server_says, &client_says);
         lane.sweep();
         result
     };
@@ -60,7 +60,7 @@ pub(crate) fn run(lane: &Lane, row: &Row, place: Place) -> Result<()> {
 fn attempt(
     lane: &Lane,
     row: &Row,
-    place: Place,
+    topology: Topology,
     server_says: &Path,
     client_says: &Path,
 ) -> Result<()> {
@@ -71,10 +71,11 @@ fn attempt(
     let deadline = Instant::now() + limit;
     let mut server = None;
     if !row.server.is_empty() {
-        let started = server.insert(Process(lane.start(row, place, Side::Server, server_says)?));
+        let started =
+            server.insert(Process(lane.start(row, topology, Side::Server, server_says)?));
         started.listens(row.port, deadline)?;
     }
-    let mut client = Process(lane.start(row, place, Side::Client, client_says)?);
+    let mut client = Process(lane.start(row, topology, Side::Client, client_says)?);
     let (mut deadline, mut status) = (deadline, None);
     if let Expect::Loss(how, within, _) = row.expect {
         client.is_at_work(deadline)?;

@@ -17,7 +17,7 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 
 use super::process::LOOK;
-use super::table::{Personality, Place, Row};
+use super::table::{Personality, Row, Topology};
 use crate::dist::{self, Build};
 use crate::{nobody, shell};
 
@@ -221,10 +221,10 @@ impl Lane {
     }
 
     /// The address that stands for `SERVER` or `CLIENT`.
-    pub(crate) fn address(&self, side: Side, place: Place) -> &str {
-        match place {
-            Place::Loopback => "127.0.0.1",
-            Place::Network => &self.hosts[side as usize].address,
+    pub(crate) fn address(&self, side: Side, topology: Topology) -> &str {
+        match topology {
+            Topology::Loopback => "127.0.0.1",
+            Topology::Network => &self.hosts[side as usize].address,
         }
     }
 
@@ -233,7 +233,7 @@ impl Lane {
     pub(crate) fn start(
         &self,
         row: &Row,
-        place: Place,
+        topology: Topology,
         side: Side,
         output: &Path,
     ) -> Result<Child> {
@@ -241,12 +241,12 @@ impl Lane {
             Side::Server => &row.server,
             Side::Client => &row.client,
         };
-        let host = match place {
-            Place::Loopback => Side::Server,
-            Place::Network => side,
+        let host = match topology {
+            Topology::Loopback => Side::Server,
+            Topology::Network => side,
         };
         let mut command = self.command(host);
-        self.run_with(&mut command, row.personality_of(side), row.sysfs, place, text);
+        self.run_with(&mut command, row.personality_of(side), row.sysfs, topology, text);
         self.spawn(&mut command, output).with_context(|| format!("cannot start {text}"))
     }
 
@@ -256,7 +256,7 @@ impl Lane {
         command: &mut Command,
         personality: Personality,
         sysfs: bool,
-        place: Place,
+        topology: Topology,
         text: &str,
     ) {
         command.arg(self.prefix.join("bin/iwarp")).args(["run", "--personality"]);
@@ -265,7 +265,7 @@ impl Lane {
             command.arg("--sysfs");
         }
         let (server, client) =
-            (self.address(Side::Server, place), self.address(Side::Client, place));
+            (self.address(Side::Server, topology), self.address(Side::Client, topology));
         command.arg("--").args(text.split_whitespace().map(|word| match word {
             "SERVER" => server.to_owned(),
             "CLIENT" => client.to_owned(),

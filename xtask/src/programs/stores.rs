@@ -4,7 +4,7 @@
 
 use super::scenario::Scenario;
 use super::sources::Source;
-use super::table::Place;
+use super::table::Topology;
 use crate::packages::Tool;
 
 const VALKEY: &str = include_str!("scenarios/valkey.py");
@@ -59,10 +59,10 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
         group: "librpma",
         packages: FIO_PACKAGES,
         sources: &[FIO_SOURCE],
-        ..Scenario::new(what, RPMA, argument).only(&[Place::Network])
+        ..Scenario::new(what, RPMA, argument).only(&[Topology::Network])
     };
     // It takes the address of the first device's interface.
-    let own = valkey("its own `runtest-rdma`", "runtest").only(&[Place::Loopback]).sysfs();
+    let own = valkey("its own `runtest-rdma`", "runtest").only(&[Topology::Loopback]).sysfs();
     let store =
         valkey("`rdma-test -t 4`, `valkey-cli` and `valkey-benchmark`", "store").within(200);
     let threads =

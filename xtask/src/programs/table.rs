@@ -28,8 +28,8 @@ pub(crate) struct Row {
     pub(crate) server_personality: Option<Personality>,
     /// Set if the program looks into /sys or /dev.
     pub(crate) sysfs: bool,
-    /// The places where it runs.
-    pub(crate) places: &'static [Place],
+    /// The topologies where it runs.
+    pub(crate) topologies: &'static [Topology],
     /// The result that it must have.
     pub(crate) expect: Expect,
     /// Set if the server goes on when its client is done.
@@ -68,9 +68,9 @@ const SAID: [(&str, &str); 6] = [
     ("iwarp0", "roce0"),
 ];
 
-/// The places of the two processes.
+/// The topologies of the two processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Topology {
     /// On one host, which is reached as 127.0.0.1.
     Loopback,
     /// On two hosts with a network of MTU 1500 between them.
@@ -107,9 +107,9 @@ impl Loss {
     }
 }
 
-const EVERYWHERE: &[Place] = &[Place::Loopback, Place::Network];
-const LOOPBACK: &[Place] = &[Place::Loopback];
-const NETWORK: &[Place] = &[Place::Network];
+const EVERYWHERE: &[Topology] = &[Topology::Loopback, Topology::Network];
+const LOOPBACK: &[Topology] = &[Topology::Loopback];
+const NETWORK: &[Topology] = &[Topology::Network];
 
 /// All rows, in the order of the document.
 pub(crate) fn rows() -> Vec<Row> {
@@ -235,8 +235,8 @@ fn perftest() -> Vec<Row> {
         }
         if what != "atomic" {
             // perftest takes a second for each size, and longer where others want the CPUs.
-            let place = if measure == "bw" { NETWORK } else { LOOPBACK };
-            let all = same(&format!("{program} -a -n 5"), 18515).only(place).within(180);
+            let topology = if measure == "bw" { NETWORK } else { LOOPBACK };
+            let all = same(&format!("{program} -a -n 5"), 18515).only(topology).within(180);
             rows.push(all.shows("8388608"));
             rows.push(same(&format!("{program} -s 8388608 -n 5 -R"), 18515).shows("8388608"));
         }
@@ -399,7 +399,7 @@ fn lost() -> Vec<Row> {
         ("ib_write_bw -D 60", killed.clone()),
         ("ib_write_bw -D 60 -R", killed),
     ]
-    .map(|(command, expect)| Row { expect, places: NETWORK, ..same(command, 18515) })
+    .map(|(command, expect)| Row { expect, topologies: NETWORK, ..same(command, 18515) })
     .into()
 }
 
@@ -417,7 +417,7 @@ pub(super) fn alone(command: &str) -> Row {
         personality: Personality::Roce,
         server_personality: None,
         sysfs: false,
-        places: LOOPBACK,
+        topologies: LOOPBACK,
         expect: Expect::Success(""),
         server_stays: false,
         limit: 60,
@@ -432,7 +432,7 @@ fn tidy(command: &str) -> String {
 
 /// A server, and a client when it listens.
 pub(super) fn pair(server: &str, client: &str, port: u16) -> Row {
-    Row { server: tidy(server), port, places: EVERYWHERE, ..alone(client) }
+    Row { server: tidy(server), port, topologies: EVERYWHERE, ..alone(client) }
 }
 
 /// A server of datagrams, and a client when it has RoCE v2's port.
@@ -507,8 +507,8 @@ impl Row {
         Self { sysfs: true, ..self }
     }
 
-    fn only(self, places: &'static [Place]) -> Self {
-        Self { places, ..self }
+    fn only(self, topologies: &'static [Topology]) -> Self {
+        Self { topologies, ..self }
     }
 
     fn stays(self) -> Self {

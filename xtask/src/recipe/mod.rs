@@ -57,35 +57,35 @@ pub(crate) fn check() -> Result<String> {
 }
 
 fn follow(args: &Args) -> Result<String> {
-    let place = Place::new()?;
-    dist::make(&place.directory, &[Product::Tarball], false)?;
-    let tests = place.directory.join("programs");
+    let scratch = ScratchDirectory::new()?;
+    dist::make(&scratch.directory, &[Product::Tarball], false)?;
+    let tests = scratch.directory.join("programs");
     fs::create_dir(&tests)?;
     crates::build(crates::IBVERBS, &tests)?;
-    place.open()?;
+    scratch.open()?;
 
     let page = fs::read_to_string(shell::root().join("docs/ci.md")).context("docs/ci.md")?;
     let blocks = shell_blocks(&page);
     let first = blocks.first().context("docs/ci.md has no shell block")?;
     let began = Instant::now();
-    place.run("set-up", first).context("docs/ci.md, first block")?;
+    scratch.run("set-up", first).context("docs/ci.md, first block")?;
     let set_up = began.elapsed().as_secs_f64();
     ensure!(set_up < SET_UP, "the set-up of docs/ci.md takes {set_up:.1} s");
     let began = Instant::now();
     // Each goes on where the one before has ended.
-    place.run("page", &blocks.concat()).context("docs/ci.md")?;
+    scratch.run("page", &blocks.concat()).context("docs/ci.md")?;
     let page = began.elapsed().as_secs_f64();
 
     let began = Instant::now();
-    let others = follow_others(&place, first)?;
+    let others = follow_others(&scratch, first)?;
     let other_pages = began.elapsed().as_secs_f64();
 
     let began = Instant::now();
     let thousand = format!("{first}\nexec ./thousand.sh \"$PWD/programs/ibverbs-tests\"\n");
     let variables = format!("export RUNS={} JOBS={}\n", args.runs, args.jobs);
-    place.run("runs", &(variables + &thousand)).context("docs/ci/thousand.sh")?;
+    scratch.run("runs", &(variables + &thousand)).context("docs/ci/thousand.sh")?;
     let refused = format!("{first}{REFUSED}");
-    place.run("refused", &refused).context("docs/ci/thousand.sh without namespaces")?;
+    scratch.run("refused", &refused).context("docs/ci/thousand.sh without namespaces")?;
     Ok(format!(
         "set-up in {set_up:.1} s, {} shell blocks in {page:.0} s, {others} of other pages in \
          {other_pages:.0} s, {} runs without a failure in {:.0} s",
@@ -118,7 +118,7 @@ const PAGES: [(&str, Where); 3] = [
 const PROGRAM: &str = include_str!("program.c");
 
 /// Follows the other pages; returns how many blocks they have.
-fn follow_others(place: &Place, set_up: &str) -> Result<usize> {
+fn follow_others(scratch: &ScratchDirectory, set_up: &str) -> Result<usize> {
     let mut found = 0;
     for file in pages()? {
         let text = fs::read_to_string(shell::root().join(&file)).with_context(|| file.clone())?;
@@ -137,7 +137,7 @@ fn follow_others(place: &Place, set_up: &str) -> Result<usize> {
                 let blocks = blocks.concat().replace("/usr/lib/iwarp", "\"$installed\"");
                 let there = "installed=$(echo \"$PWD\"/iwarp-*/lib/iwarp)\n";
                 let name = file.replace(['/', '.'], "-");
-                place.run(&name, &format!("{set_up}{there}{blocks}"))?;
+                scratch.run(&name, &format!("{set_up}{there}{blocks}"))?;
             }
         }
         found += blocks.len();
@@ -164,22 +164,22 @@ fn shell_blocks(page: &str) -> Vec<String> {
 }
 
 /// A directory that is gone afterwards.
-struct Place {
+struct ScratchDirectory {
     directory: PathBuf,
 }
 
-impl Place {
+impl ScratchDirectory {
     fn new() -> Result<Self> {
         let directory = std::env::temp_dir().join(format!("iwarp-recipe-{}", std::process::id()));
         fs::create_dir(&directory).with_context(|| format!("{}", directory.display()))?;
-        let place = Self { directory };
-        fs::write(place.directory.join("program.c"), PROGRAM)?;
+        let scratch = Self { directory };
+        fs::write(scratch.directory.join("program.c"), PROGRAM)?;
         for name in ["pair.sh", "thousand.sh"] {
             let from = shell::root().join("docs/ci").join(name);
-            fs::copy(&from, place.directory.join(name))
+            fs::copy(&from, scratch.directory.join(name))
                 .with_context(|| format!("{}", from.display()))?;
         }
-        Ok(place)
+        Ok(scratch)
     }
 
     /// Gives it to the user as whom the page is followed.
@@ -210,7 +210,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ScratchDirectory {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.directory);
     }

@@ -19,7 +19,7 @@ use super::wire::Wire;
 use crate::programs::clock;
 use crate::programs::lab::{Lane, Side};
 use crate::programs::process::Process;
-use crate::programs::table::{Personality, Place};
+use crate::programs::table::{Personality, Topology};
 
 /// The time that no process exceeds, under any load and weather; `traffic` itself gives up after a
 /// minute without progress.
@@ -171,14 +171,14 @@ impl Stage<'_> {
         if let Some(own) = text.strip_prefix("iwarp ") {
             command.arg(self.lane.iwarp()).args(self.addressed(own));
         } else {
-            self.lane.run_with(&mut command, episode.personality, false, Place::Network, text);
+            self.lane.run_with(&mut command, episode.personality, false, Topology::Network, text);
         }
         let process = Process(self.lane.spawn(&mut command, &output).context(text.to_owned())?);
         Ok(Player { who, process, output })
     }
 
     fn addressed(&self, text: &str) -> Vec<String> {
-        let server = self.lane.address(Side::Server, Place::Network);
+        let server = self.lane.address(Side::Server, Topology::Network);
         text.split_whitespace().map(|word| word.replace("SERVER", server)).collect()
     }
 

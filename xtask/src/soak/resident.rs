@@ -16,7 +16,7 @@ use super::traffic::{self, Said};
 use super::watch::Watch;
 use crate::programs::lab::{Lane, Side};
 use crate::programs::process::Process;
-use crate::programs::table::{Personality, Place};
+use crate::programs::table::{Personality, Topology};
 
 /// Of connections that speak RoCE v2 on a network that loses packets: an answer is waited for 33 ms
 /// at first (`RDMA_OPTION_ID_ACK_TIMEOUT`), so that most of the time packets are on their way.
@@ -89,7 +89,7 @@ impl Resident {
         let output = lane.directory().join(format!("resident-{name}.txt").replace([' ', ','], "-"));
         let mut command = lane.command(side);
         command.envs(environment.iter().copied());
-        lane.run_with(&mut command, personality, false, Place::Network, text);
+        lane.run_with(&mut command, personality, false, Topology::Network, text);
         let process = Process(lane.spawn(&mut command, &output).context(name.clone())?);
         let watch = Arc::new(Mutex::new(Watch::new(process.0.id())));
         Ok(Self { name, port, process, output, watch, excused: 0 })

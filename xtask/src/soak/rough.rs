@@ -20,7 +20,7 @@ use super::wire::Wire;
 use super::{compile, shared_watches};
 use crate::programs::lab::{Lab, Side};
 use crate::programs::process::Process;
-use crate::programs::table::{Personality, Place};
+use crate::programs::table::{Personality, Topology};
 
 /// Processes that connect, each on as many threads: those of a host share its UDP port.
 const CLIENTS: usize = 2;
@@ -91,7 +91,7 @@ fn first(lab: &Lab, server: &Resident) -> Result<()> {
     let mut command = lane.command(Side::Client);
     command.envs(ROUGH);
     let text = format!("traffic ask SERVER {} 3 20 4", server.port);
-    lane.run_with(&mut command, Personality::Roce, false, Place::Network, &text);
+    lane.run_with(&mut command, Personality::Roce, false, Topology::Network, &text);
     let mut first = Process(lane.spawn(&mut command, &output)?);
     let status = first.ends(Instant::now() + SOON);
     let text = fs::read_to_string(output).unwrap_or_default();
