@@ -114,9 +114,9 @@ fn lists(region: &MemoryRegion) -> [Vec<Sge>; 3] {
 }
 
 /// The step that is done again and again; the number says how often before.
-type Step<'a> = Box<dyn FnMut(usize) + 'a>;
+type Workload<'a> = Box<dyn FnMut(usize) + 'a>;
 
-fn steps<'a>(client: &'a End, server: &'a End) -> Vec<(&'static str, Step<'a>)> {
+fn steps<'a>(client: &'a End, server: &'a End) -> Vec<(&'static str, Workload<'a>)> {
     const LEN: usize = 150_000;
     let (ours, theirs) = (client.region(LEN), server.region(LEN));
     let (sources, sinks) = (lists(&ours), lists(&theirs));

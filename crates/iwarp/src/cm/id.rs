@@ -57,7 +57,7 @@ pub(crate) struct IdCore {
     /// The wires of its device, once that is known by its local address.
     wires: Mutex<Arc<Wires>>,
     kind: Kind,
-    state: Mutex<State>,
+    state: Mutex<IdState>,
 }
 
 /// The purpose of an id.
@@ -100,7 +100,7 @@ impl Destination {
 }
 
 #[derive(Default)]
-struct State {
+struct IdState {
     local: Option<SocketAddr>,
     peer: Option<SocketAddr>,
     /// Other addresses of the peer, to be tried if nothing comes of that one.
@@ -253,7 +253,7 @@ impl Id {
 }
 
 impl IdCore {
-    fn on(channel: &Arc<Events>, kind: Kind, state: State) -> Arc<Self> {
+    fn on(channel: &Arc<Events>, kind: Kind, state: IdState) -> Arc<Self> {
         let home = Arc::clone(&channel.wires);
         let wires = Mutex::new(Arc::clone(&home));
         let channel = Destination::new(channel);
@@ -261,12 +261,12 @@ impl IdCore {
     }
 
     pub(crate) fn for_connections(channel: &Arc<Events>) -> Arc<Self> {
-        Self::on(channel, CONNECTIONS, State::default())
+        Self::on(channel, CONNECTIONS, IdState::default())
     }
 
     /// An id for datagram services of that port space.
     pub(crate) fn for_datagrams(channel: &Arc<Events>, space: PortSpace) -> Arc<Self> {
-        Self::on(channel, Kind { space, datagrams: true }, State::default())
+        Self::on(channel, Kind { space, datagrams: true }, IdState::default())
     }
 
     /// The id of a request that came in at one of this kind.
@@ -276,7 +276,7 @@ impl IdCore {
         (local, peer): (Option<SocketAddr>, SocketAddr),
         make: Make<'_>,
     ) -> Arc<Self> {
-        let state = State { local, peer: Some(peer), ..State::default() };
+        let state = IdState { local, peer: Some(peer), ..IdState::default() };
         let id = Self::on(channel, kind, state);
         if let Some(Ok(wires)) = local.map(|local| id.home.at(local.ip())) {
             *id.wires.lock() = wires;

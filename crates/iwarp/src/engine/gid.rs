@@ -56,11 +56,11 @@ pub(crate) fn first_v4(gids: &[Gid]) -> Option<(&Gid, Ipv4Addr)> {
 /// none. It is that of the network namespace in which it was asked for first.
 #[derive(Debug, Default)]
 pub(crate) struct GidTable {
-    state: Mutex<State>,
+    state: Mutex<GidEntries>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct GidEntries {
     /// The entries that programs were told so far. A place is never given to another address.
     places: Vec<(IpAddr, u32)>,
     /// The entries that were read last, if `watch` notices changes.
@@ -72,7 +72,7 @@ impl GidTable {
     /// The addresses of this moment, each with its place: those of all interfaces, or of `only`.
     pub(crate) fn read(&self, only: Option<&str>) -> io::Result<Arc<[Gid]>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let State { places, known, watch } = &mut *state;
+        let GidEntries { places, known, watch } = &mut *state;
         // Before they are read: what changes meanwhile is noticed next time.
         if watch.is_none() {
             *watch = AddressWatch::new().ok();

@@ -30,12 +30,12 @@ pub(crate) trait Connection: Send + Sync + fmt::Debug {
 /// Connections of one device.
 #[derive(Debug, Default)]
 pub(crate) struct Live {
-    state: Mutex<State>,
+    state: Mutex<LiveConnections>,
     gone: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct LiveConnections {
     connections: HashMap<u32, Arc<dyn Connection>>,
     /// The process exits, and its exit handler waits until there are none.
     ending: bool,
@@ -77,7 +77,7 @@ impl Live {
         self.lock().connections.len()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, LiveConnections> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -71,11 +71,11 @@ struct Ports {
     network: Arc<dyn Network>,
     /// The ports that may be taken; `None` leaves the choice to the system.
     range: Option<RangeInclusive<u16>>,
-    state: Mutex<State>,
+    state: Mutex<PortTable>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct PortTable {
     ports: HashMap<u16, Taken>,
     /// Counts the ports that were taken.
     serial: u64,
@@ -175,7 +175,7 @@ impl Drop for Number {
     }
 }
 
-impl State {
+impl PortTable {
     /// The number of queue pair numbers that can be handed out.
     fn spare(&self) -> usize {
         self.free.len() - self.stale

@@ -38,12 +38,12 @@ pub(crate) struct ReadyList<B> {
     any: AtomicBool,
     /// No thread sleeps that would have to be woken. Written with the lock.
     is_hushed: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<ReadyStreams>,
     bell: B,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ReadyStreams {
     /// The streams by their tokens, and whether each is in the list.
     streams: HashMap<u64, bool>,
     /// Has room for all of them.
@@ -57,7 +57,7 @@ impl<B: Bell> ReadyList<B> {
     /// An empty one.
     pub(crate) fn new(bell: B) -> Self {
         let (any, is_hushed) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { any, is_hushed, state: Mutex::new(State::default()), bell }
+        Self { any, is_hushed, state: Mutex::new(ReadyStreams::default()), bell }
     }
 
     pub(crate) const fn bell(&self) -> &B {
@@ -89,7 +89,7 @@ impl<B: Bell> ReadyList<B> {
     /// A stream may be ready.
     pub(crate) fn put(&self, token: u64) {
         let mut state = self.state.lock();
-        let State { streams, list, .. } = &mut *state;
+        let ReadyStreams { streams, list, .. } = &mut *state;
         let Some(is_in) = streams.get_mut(&token) else { return };
         if !std::mem::replace(is_in, true) {
             list.push_back(token);
@@ -148,14 +148,14 @@ impl<B: Bell> ReadyList<B> {
         }
     }
 
-    fn set_hushed(&self, state: &mut State, hushed: bool) {
+    fn set_hushed(&self, state: &mut ReadyStreams, hushed: bool) {
         self.is_hushed.store(hushed, Ordering::Relaxed);
         self.settle(state);
     }
 
     /// Rings or silences the bell, as the list and the hush demand, and clears `any` if the list is
     /// empty.
-    fn settle(&self, state: &mut State) {
+    fn settle(&self, state: &mut ReadyStreams) {
         let any = !state.list.is_empty();
         if !any {
             self.any.store(false, Ordering::Relaxed);

@@ -31,14 +31,14 @@ pub(crate) struct SrqCore {
     pd: PdId,
     max_sge: usize,
     depth: usize,
-    state: Mutex<State>,
+    state: Mutex<SrqState>,
     /// Counts the receives whose completions were polled.
     returned: Arc<Returned>,
     events: Arc<AsyncQueue>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SrqState {
     /// Receives that were ever posted, as a number that wraps.
     taken: u32,
     posted: VecDeque<Receive>,
@@ -50,7 +50,7 @@ struct State {
     limit: usize,
 }
 
-impl State {
+impl SrqState {
     /// One whose storage is kept, or a new one.
     fn slot(&mut self) -> Result<Receive, PostError> {
         if let Some(slot) = self.spare.pop() {

@@ -32,7 +32,7 @@ pub(crate) struct Worker {
     tasks: Arc<Tasks>,
     wake: EventFd,
     stop: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<WorkerState>,
     thread: Mutex<Option<Thread>>,
     has_thread: bool,
 }
@@ -44,7 +44,7 @@ pub(crate) struct Turner {
 }
 
 #[derive(Default)]
-struct State {
+struct WorkerState {
     groups: HashMap<u64, Weak<dyn PollSet>>,
     accept_sets: HashMap<u64, Weak<dyn PollSet>>,
     /// Ordered by their time, and by their number if the times are equal.
@@ -126,7 +126,7 @@ impl Worker {
             tasks: Tasks::new()?,
             wake: EventFd::new(EventFdKind::Counter, FdPlace::Internal)?,
             stop: AtomicBool::new(false),
-            state: Mutex::new(State::default()),
+            state: Mutex::new(WorkerState::default()),
             thread: Mutex::new(None),
             has_thread,
         };

@@ -20,10 +20,10 @@ pub struct Clock(Option<ManualClock>);
 ///
 /// Threads that have called the library and wait with a timeout of their own wait by the system's.
 #[derive(Clone, Default)]
-pub struct ManualClock(Arc<Mutex<State>>);
+pub struct ManualClock(Arc<Mutex<ClockState>>);
 
 #[derive(Default)]
-struct State {
+struct ClockState {
     now: Time,
     serial: u64,
     due: BTreeMap<(Time, u64), Box<dyn FnOnce() + Send>>,
@@ -89,7 +89,7 @@ impl ManualClock {
         Self::default()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ClockState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

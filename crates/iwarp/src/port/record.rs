@@ -13,11 +13,11 @@ use super::{Ends, IoPart, IoPartMut, Network, Port, Readiness};
 /// clone is another handle of the record, which grows without limit.
 #[derive(Clone, Debug, Default)]
 pub struct Recording {
-    all: Arc<Mutex<State>>,
+    all: Arc<Mutex<RecordingState>>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct RecordingState {
     connections: usize,
     passed: Vec<Passed>,
 }
@@ -66,7 +66,7 @@ impl Recording {
         })
     }
 
-    fn with<R>(&self, work: impl FnOnce(&mut State) -> R) -> R {
+    fn with<R>(&self, work: impl FnOnce(&mut RecordingState) -> R) -> R {
         work(&mut self.all.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

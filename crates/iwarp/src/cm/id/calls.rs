@@ -9,7 +9,7 @@ use std::sync::Arc;
 use iwarp_os::addr::is_link_local;
 use iwarp_types::{PortSpace, Time};
 
-use super::{Id, IdCore, Phase, State};
+use super::{Id, IdCore, IdState, Phase};
 use crate::cm::{ConnectError, ConnectParams, EventKind};
 use crate::connect::{By, Call, DatagramAttributes, Exchange, Meanwhile, NamedQp};
 use crate::engine::fate;
@@ -356,7 +356,7 @@ impl IdCore {
     /// The call for a connection between the id's addresses.
     fn call_from(
         self: &Arc<Self>,
-        state: &mut State,
+        state: &mut IdState,
         qp: Option<NamedQp>,
         params: &ConnectParams,
     ) -> Result<Call, ConnectError> {
@@ -375,7 +375,7 @@ impl IdCore {
 
     /// Is on the device from whose address it connects. Returns that address where the system would
     /// perhaps choose another device's.
-    fn settle_device(&self, state: &State) -> Result<Option<SocketAddr>, ConnectError> {
+    fn settle_device(&self, state: &IdState) -> Result<Option<SocketAddr>, ConnectError> {
         if self.home.is_one_with_all() {
             return Ok(None);
         }
@@ -408,7 +408,7 @@ impl IdCore {
     }
 
     /// Packets leave from a known address, with a port of the connection manager's.
-    fn settle_local(&self, state: &mut State) -> Result<(), ConnectError> {
+    fn settle_local(&self, state: &mut IdState) -> Result<(), ConnectError> {
         let peer = state.peer.ok_or_else(invalid)?;
         let mut local = match state.local.filter(|local| !local.ip().is_unspecified()) {
             Some(local) => local,

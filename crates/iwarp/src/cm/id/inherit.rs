@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use iwarp_os::FamilyClaim;
 
-use super::{Events, Id, IdCore, Kind, Phase, State};
+use super::{Events, Id, IdCore, IdState, Kind, Phase};
 use crate::port::Acceptor;
 use crate::report;
 
@@ -22,7 +22,7 @@ const LOOK: Duration = Duration::from_millis(5);
 /// The state of the parent's id at the fork.
 struct Inherited {
     kind: Kind,
-    state: State,
+    state: IdState,
     /// It has a port of the connection manager's port space.
     has_port: bool,
     activity: Activity,
@@ -41,7 +41,7 @@ impl IdCore {
         let parents = inherited.core.of_ancestor().ok_or(io::ErrorKind::InvalidInput)?;
         let Inherited { kind, state, has_port, activity } = parents.left_behind()?;
         let (max_pending, local) = (state.max_pending, state.local);
-        let core = IdCore::on(events, kind, State::default());
+        let core = IdCore::on(events, kind, IdState::default());
         if let Some(local) = local {
             // An address that no device has now may come back: requests name their devices anyway.
             let _ = core.enter_device(local.ip());
@@ -86,7 +86,7 @@ impl IdCore {
             }
             Phase::Talking(_) => return Err(io::ErrorKind::NotConnected.into()),
         };
-        let own = State {
+        let own = IdState {
             local: state.local,
             peer: state.peer,
             candidates: state.candidates.clone(),
@@ -94,7 +94,7 @@ impl IdCore {
             reserved,
             choices: state.choices,
             max_pending: state.max_pending,
-            ..State::default()
+            ..IdState::default()
         };
         let has_port = state.service_port.is_some();
         Ok(Inherited { kind: self.kind, state: own, has_port, activity })

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use iwarp_os::FamilyClaim;
 
-use super::{Id, IdCore, Phase, State};
+use super::{Id, IdCore, IdState, Phase};
 use crate::connect::Arrivals;
 use crate::engine::accept_set::AcceptSet;
 use crate::engine::sync::Guard;
@@ -98,7 +98,7 @@ impl IdCore {
     /// Streams come in at `acceptor` from now on.
     pub(super) fn take_streams(
         self: &Arc<Self>,
-        mut state: Guard<'_, State>,
+        mut state: Guard<'_, IdState>,
         acceptor: Box<dyn Acceptor>,
         max_pending: usize,
         accept_set: Option<&AcceptSet>,

@@ -9,7 +9,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use super::{Choices, Id, IdCore, State};
+use super::{Choices, Id, IdCore, IdState};
 use crate::engine::sync::Guard;
 use crate::port::{Ipv6Listen, Network, Reservation, Sharing};
 use crate::report;
@@ -87,7 +87,7 @@ impl IdCore {
     /// Takes the port of an address in the id's port space.
     pub(super) fn take_port(
         &self,
-        state: &mut Guard<'_, State>,
+        state: &mut Guard<'_, IdState>,
         addr: SocketAddr,
     ) -> io::Result<()> {
         // An address that is not this host's is noticed here, as with connections.

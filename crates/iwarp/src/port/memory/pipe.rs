@@ -11,7 +11,7 @@ use crate::port::{IoPart, IoPartMut, Readiness, Waker, WakerSlot};
 /// A bounded queue of bytes.
 #[derive(Debug)]
 pub(super) struct Pipe {
-    state: Mutex<State>,
+    state: Mutex<PipeState>,
     capacity: usize,
     /// Woken when there is something to receive.
     reader: WakerSlot,
@@ -20,7 +20,7 @@ pub(super) struct Pipe {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct PipeState {
     octets: VecDeque<u8>,
     /// Sending has ended.
     ended: bool,
@@ -29,7 +29,7 @@ struct State {
     reset: bool,
 }
 
-impl State {
+impl PipeState {
     fn check(&self) -> io::Result<()> {
         if self.reset { Err(io::ErrorKind::ConnectionReset.into()) } else { Ok(()) }
     }
@@ -65,12 +65,12 @@ impl Pipe {
         self.writer.set(waker);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PipeState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the state, and wakes the end for which something is ready that was not.
-    fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+    fn change<R>(&self, change: impl FnOnce(&mut PipeState) -> R) -> R {
         let mut state = self.lock();
         let before = state.readiness(self.capacity);
         let result = change(&mut state);

@@ -29,10 +29,10 @@ pub(crate) struct Connection {
     wing: Weak<dyn Wing>,
     name: &'static str,
     ends: (Option<SocketAddr>, SocketAddr),
-    state: Mutex<State>,
+    state: Mutex<ForeignState>,
 }
 
-enum State {
+enum ForeignState {
     /// The peer is to be asked, or is being asked.
     Calling(NamedQp, ConnectParams),
     /// The peer waits for the program's answer.
@@ -57,25 +57,25 @@ impl Connection {
     ) -> io::Result<Arc<Self>> {
         let connect::Call { owner, local, peer, qp, params, .. } = call;
         let qp = qp.filter(|qp| qp.endpoint.is_some()).ok_or(io::ErrorKind::InvalidInput)?;
-        let state = Mutex::new(State::Calling(qp, params));
+        let state = Mutex::new(ForeignState::Calling(qp, params));
         let (wing, name, timers) = (Arc::downgrade(wing), wing.name(), timers.clone());
         Ok(Arc::new(Self { owner, timers, wing, name, ends: (local, peer), state }))
     }
 
     /// True while the program waits for the peer.
     pub(super) fn is_wanted(&self) -> bool {
-        !self.owner.is_gone() && matches!(*self.state.lock(), State::Calling(..))
+        !self.owner.is_gone() && matches!(*self.state.lock(), ForeignState::Calling(..))
     }
 
     /// The peer has accepted.
     pub(super) fn accepted(&self, stream: Box<dyn Port>, private_data: &[u8]) -> io::Result<()> {
         let (endpoint, depths) = match &*self.state.lock() {
-            State::Calling(NamedQp { endpoint: Some(endpoint), .. }, params) => {
+            ForeignState::Calling(NamedQp { endpoint: Some(endpoint), .. }, params) => {
                 (Arc::clone(endpoint), (params.ird, params.ord))
             }
             _ => return Err(closed()),
         };
-        let is_calling = |state: &State| matches!(state, State::Calling(..));
+        let is_calling = |state: &ForeignState| matches!(state, ForeignState::Calling(..));
         self.run(is_calling, &endpoint, stream, depths, private_data.to_vec()).inspect_err(
             |error| self.failed(ConnectError::Io(io::Error::new(error.kind(), error.to_string()))),
         )
@@ -85,7 +85,7 @@ impl Connection {
     pub(super) fn failed(&self, why: ConnectError) {
         let (local, peer) = self.ends;
         let qp = match &*self.state.lock() {
-            State::Calling(qp, _) => Some(qp.number),
+            ForeignState::Calling(qp, _) => Some(qp.number),
             _ => None,
         };
         if self.owner.failed(self) {
@@ -97,7 +97,7 @@ impl Connection {
     /// Runs the stream of a connection that is in the state `before`, and tells the program.
     fn run(
         &self,
-        before: impl FnOnce(&State) -> bool,
+        before: impl FnOnce(&ForeignState) -> bool,
         endpoint: &Arc<Endpoint>,
         stream: Box<dyn Port>,
         (ird, ord): (u16, u16),
@@ -112,7 +112,7 @@ impl Connection {
             if !before(&state) {
                 return Err(closed());
             }
-            *state = State::Connected(connected.clone());
+            *state = ForeignState::Connected(connected.clone());
         }
         let (peer_ird, peer_ord) = (None, None);
         Link::attach_other(endpoint, stream, number, Arc::new(watch), || {
@@ -120,17 +120,17 @@ impl Connection {
             self.owner.tell(kind);
         })?;
         // As above.
-        if matches!(*self.state.lock(), State::Over(None)) {
+        if matches!(*self.state.lock(), ForeignState::Over(None)) {
             connected.end();
         }
         Ok(())
     }
 
     /// Takes the peer's request to answer it: once only, even if that fails.
-    fn take_request(&self, after: State) -> io::Result<Box<dyn Request>> {
+    fn take_request(&self, after: ForeignState) -> io::Result<Box<dyn Request>> {
         let mut state = self.state.lock();
         match std::mem::replace(&mut *state, after) {
-            State::Requested(request) => Ok(request),
+            ForeignState::Requested(request) => Ok(request),
             other => {
                 *state = other;
                 Err(io::ErrorKind::InvalidInput.into())
@@ -141,7 +141,9 @@ impl Connection {
     /// The connection that there is or was.
     fn connected(&self) -> Option<Connected> {
         match &*self.state.lock() {
-            State::Connected(connected) | State::Over(Some(connected)) => Some(connected.clone()),
+            ForeignState::Connected(connected) | ForeignState::Over(Some(connected)) => {
+                Some(connected.clone())
+            }
             _ => None,
         }
     }
@@ -156,10 +158,10 @@ impl fmt::Debug for Connection {
 impl Exchange for Connection {
     fn state(&self) -> ConnectionState {
         match &*self.state.lock() {
-            State::Calling(..) => ConnectionState::Connecting,
-            State::Requested(_) => ConnectionState::Requested,
-            State::Answering | State::Connected(_) => ConnectionState::Connected,
-            State::Over(_) => ConnectionState::Over,
+            ForeignState::Calling(..) => ConnectionState::Connecting,
+            ForeignState::Requested(_) => ConnectionState::Requested,
+            ForeignState::Answering | ForeignState::Connected(_) => ConnectionState::Connected,
+            ForeignState::Over(_) => ConnectionState::Over,
         }
     }
 
@@ -173,7 +175,7 @@ impl Exchange for Connection {
 
     fn begin(self: Arc<Self>, _: By) -> Result<(), ConnectError> {
         let (qp, private_data) = match &*self.state.lock() {
-            State::Calling(qp, params) => (qp.number, params.private_data.clone()),
+            ForeignState::Calling(qp, params) => (qp.number, params.private_data.clone()),
             _ => return Err(closed().into()),
         };
         let (Some(local), peer) = self.ends else { return Err(invalid().into()) };
@@ -190,17 +192,17 @@ impl Exchange for Connection {
         _traffic_class: Option<u8>,
     ) -> Result<(), ConnectError> {
         let endpoint = qp.endpoint.as_ref().ok_or_else(invalid)?;
-        let request = self.take_request(State::Answering)?;
+        let request = self.take_request(ForeignState::Answering)?;
         let answered = request.accept(&params.private_data).and_then(|stream| {
-            let is_answering = |state: &State| matches!(state, State::Answering);
+            let is_answering = |state: &ForeignState| matches!(state, ForeignState::Answering);
             let depths = (params.ird, params.ord);
             self.run(is_answering, endpoint, stream, depths, Vec::new())
         });
-        Ok(answered.inspect_err(|_| *self.state.lock() = State::Over(None))?)
+        Ok(answered.inspect_err(|_| *self.state.lock() = ForeignState::Over(None))?)
     }
 
     fn reject(&self, private_data: &[u8]) -> io::Result<()> {
-        self.take_request(State::Over(None))?.reject(private_data)
+        self.take_request(ForeignState::Over(None))?.reject(private_data)
     }
 
     fn disconnect(self: Arc<Self>) {
@@ -210,18 +212,20 @@ impl Exchange for Connection {
     }
 
     fn close(self: Arc<Self>) {
-        let before = std::mem::replace(&mut *self.state.lock(), State::Over(None));
+        let before = std::mem::replace(&mut *self.state.lock(), ForeignState::Over(None));
         // Dropping a request refuses it.
-        if let State::Connected(connected) | State::Over(Some(connected)) = before {
+        if let ForeignState::Connected(connected) | ForeignState::Over(Some(connected)) = before {
             connected.end();
         }
     }
 
     fn abandon(self: Arc<Self>) {
         let is_over = match &*self.state.lock() {
-            State::Connected(connected) => connected.is_over(),
-            State::Over(_) => true,
-            State::Calling(..) | State::Requested(_) | State::Answering => false,
+            ForeignState::Connected(connected) => connected.is_over(),
+            ForeignState::Over(_) => true,
+            ForeignState::Calling(..) | ForeignState::Requested(_) | ForeignState::Answering => {
+                false
+            }
         };
         if !is_over {
             // The wing's code may run then, which has locks of its own.
@@ -232,8 +236,8 @@ impl Exchange for Connection {
 
     fn is_told_of_the_end(&self) {
         let mut state = self.state.lock();
-        if let State::Connected(connected) = &*state {
-            *state = State::Over(Some(connected.clone()));
+        if let ForeignState::Connected(connected) = &*state {
+            *state = ForeignState::Over(Some(connected.clone()));
         }
     }
 }
@@ -255,7 +259,7 @@ pub(super) fn asked(
     let (ird, ord, rnr_retry, retry_count) = (None, None, None, None);
     let kind = EventKind::ConnectRequest { private_data, ird, ord, rnr_retry, retry_count };
     let make = |owner| {
-        let state = Mutex::new(State::Requested(request));
+        let state = Mutex::new(ForeignState::Requested(request));
         let ends = (Some(local), peer);
         let (wing, timers) = (Weak::clone(wing), timers.clone());
         Arc::new(Connection { owner, timers, wing, name, ends, state }) as Arc<dyn Exchange>

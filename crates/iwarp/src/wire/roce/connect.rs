@@ -37,7 +37,7 @@ pub(crate) struct Connection {
     ends: Ends,
     /// The question to the peer; `None` where the peer asks.
     asks: Option<Asks>,
-    state: Mutex<State>,
+    state: Mutex<PacketState>,
 }
 
 /// The question to a peer.
@@ -56,8 +56,8 @@ struct Asks {
 /// answers at once, if there is one, and a message that is lost comes again twice.
 const LAST_CHANCE: Duration = Duration::from_millis(3500);
 
-struct State {
-    step: Step,
+struct PacketState {
+    phase: ExchangePhase,
     /// Goes with the end of the connection, timewait included.
     communication: Option<Arc<Communication>>,
     /// Absent where the program sets up a queue pair of its own.
@@ -88,7 +88,7 @@ enum Usage {
 
 /// The progress of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Step {
+enum ExchangePhase {
     /// The peer was asked.
     Asked,
     /// The peer has accepted, and the program is to set up a queue pair.
@@ -112,8 +112,8 @@ impl Connection {
         endpoint: Option<Arc<Endpoint>>,
     ) -> Arc<Self> {
         let number = asks.as_ref().map_or(0, |asks| asks.number);
-        let state = Mutex::new(State {
-            step: if asks.is_some() { Step::Asked } else { Step::Requested },
+        let state = Mutex::new(PacketState {
+            phase: if asks.is_some() { ExchangePhase::Asked } else { ExchangePhase::Requested },
             communication: None,
             endpoint,
             attributes: None,
@@ -169,7 +169,7 @@ impl Connection {
         let communication = Communication::connect(&asks.manager, &connect, self.as_party())?;
         let communication = Arc::new(communication);
         let mut state = self.state.lock();
-        if !matches!(state.step, Step::Ended | Step::Over) {
+        if !matches!(state.phase, ExchangePhase::Ended | ExchangePhase::Over) {
             state.communication = Some(Arc::clone(&communication));
         }
         // The answer may have come before there was anything to answer with.
@@ -185,7 +185,8 @@ impl Connection {
     fn bound_time(self: &Arc<Self>) {
         let weak = Arc::downgrade(self);
         let too_late = move || {
-            if let Some(connection) = weak.upgrade().filter(|it| it.step() == Step::Asked) {
+            if let Some(connection) = weak.upgrade().filter(|it| it.phase() == ExchangePhase::Asked)
+            {
                 let refused = io::ErrorKind::ConnectionRefused;
                 connection.refused(EventKind::Unreachable(refused.into()));
             }
@@ -203,7 +204,7 @@ impl Connection {
             let Some(connection) = weak.upgrade() else { return };
             let alarm = connection.state.lock().next.take();
             drop(alarm);
-            if connection.step() == Step::Asked
+            if connection.phase() == ExchangePhase::Asked
                 && let Err(error) = connection.ask()
             {
                 connection.refused(EventKind::Unreachable(error));
@@ -223,8 +224,8 @@ impl Connection {
         weak
     }
 
-    fn step(&self) -> Step {
-        self.state.lock().step
+    fn phase(&self) -> ExchangePhase {
+        self.state.lock().phase
     }
 
     /// The queue pair that uses the connection, if the library knows it.
@@ -250,7 +251,7 @@ impl Connection {
             (attributes.max_dest_rd_atomic.into(), attributes.max_rd_atomic.into());
         if let Some(endpoint) = endpoint {
             self.raise(endpoint, &attributes)?;
-            self.advance(Step::Accepted, Step::Accepted)?;
+            self.advance(ExchangePhase::Accepted, ExchangePhase::Accepted)?;
         }
         communication.accept(&accept)
     }
@@ -286,15 +287,15 @@ impl Connection {
             // At once, where there is something to be ended: the process may exit next.
             let _ = communication.disconnect();
         }
-        self.finish(Step::Over);
+        self.finish(ExchangePhase::Over);
         self.because("this end gave up its id");
         self.fail();
     }
 
     /// There is nothing more to be said to the peer.
-    fn finish(&self, step: Step) {
+    fn finish(&self, phase: ExchangePhase) {
         let mut state = self.state.lock();
-        state.step = step;
+        state.phase = phase;
         let before = (state.communication.take(), state.next.take());
         drop(state);
         drop(before);
@@ -337,13 +338,13 @@ impl Connection {
         }
     }
 
-    /// Goes on to the step `to` with a queue pair that was set up, unless it was given up
+    /// Goes on to the phase `to` with a queue pair that was set up, unless it was given up
     /// meanwhile.
-    fn advance(self: &Arc<Self>, from: Step, to: Step) -> io::Result<()> {
+    fn advance(self: &Arc<Self>, from: ExchangePhase, to: ExchangePhase) -> io::Result<()> {
         {
             let mut state = self.state.lock();
-            if state.step == from {
-                state.step = to;
+            if state.phase == from {
+                state.phase = to;
                 return Ok(());
             }
         }
@@ -355,13 +356,13 @@ impl Connection {
     fn respond(self: &Arc<Self>, response: &Response) {
         let depths = (response.responder_resources.into(), response.initiator_depth.into());
         let mut state = self.state.lock();
-        if state.step != Step::Asked {
+        if state.phase != ExchangePhase::Asked {
             return;
         }
         state.attributes = Some(response.attributes);
         state.depths = depths;
         if state.endpoint.is_none() {
-            state.step = Step::Responded;
+            state.phase = ExchangePhase::Responded;
         }
         let private_data = response.private_data.to_vec();
         let is_the_programs = state.endpoint.is_none();
@@ -390,7 +391,7 @@ impl Connection {
                 // The peer learns it at once.
                 let _ = communication.reject(RejectReason::NoResources, &[]);
             })?;
-            self.advance(Step::Asked, Step::Established)?;
+            self.advance(ExchangePhase::Asked, ExchangePhase::Established)?;
             communication.ready()
         });
         match ready {
@@ -401,7 +402,7 @@ impl Connection {
 
     /// The connection is not made.
     fn refused(self: &Arc<Self>, kind: EventKind) {
-        self.finish(Step::Over);
+        self.finish(ExchangePhase::Over);
         self.tell_failure(&kind);
         if matches!(self.state.lock().usage, Usage::Raised(_)) {
             self.fail();
@@ -462,12 +463,14 @@ impl Connection {
 
 impl Exchange for Connection {
     fn state(&self) -> ConnectionState {
-        match self.step() {
-            Step::Asked => ConnectionState::Connecting,
-            Step::Responded => ConnectionState::Responded,
-            Step::Requested => ConnectionState::Requested,
-            Step::Accepted | Step::Established | Step::Ended => ConnectionState::Connected,
-            Step::Over => ConnectionState::Over,
+        match self.phase() {
+            ExchangePhase::Asked => ConnectionState::Connecting,
+            ExchangePhase::Responded => ConnectionState::Responded,
+            ExchangePhase::Requested => ConnectionState::Requested,
+            ExchangePhase::Accepted | ExchangePhase::Established | ExchangePhase::Ended => {
+                ConnectionState::Connected
+            }
+            ExchangePhase::Over => ConnectionState::Over,
         }
     }
 
@@ -494,11 +497,11 @@ impl Exchange for Connection {
         _traffic_class: Option<u8>,
     ) -> Result<(), ConnectError> {
         let mut state = self.state.lock();
-        if state.step != Step::Requested {
+        if state.phase != ExchangePhase::Requested {
             return Err(io::Error::from(io::ErrorKind::InvalidInput).into());
         }
         // It can be answered once only, even if that fails.
-        state.step = Step::Accepted;
+        state.phase = ExchangePhase::Accepted;
         state.endpoint.clone_from(&qp.endpoint);
         state.number = qp.number;
         drop(state);
@@ -506,31 +509,31 @@ impl Exchange for Connection {
     }
 
     fn reject(&self, private_data: &[u8]) -> io::Result<()> {
-        if self.step() != Step::Requested {
+        if self.phase() != ExchangePhase::Requested {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let rejected = self.communication()?.reject(RejectReason::Consumer, private_data);
-        self.finish(Step::Over);
+        self.finish(ExchangePhase::Over);
         rejected
     }
 
     fn establish(self: Arc<Self>, qp: &NamedQp) -> io::Result<()> {
         let mut state = self.state.lock();
         // The peer has accepted the queue pair that it was told of, and the program has set it up.
-        if state.step != Step::Responded || qp.endpoint.is_some() {
+        if state.phase != ExchangePhase::Responded || qp.endpoint.is_some() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        state.step = Step::Established;
+        state.phase = ExchangePhase::Established;
         drop(state);
         self.communication()?.ready()
     }
 
     fn attributes(&self, params: &ConnectParams) -> Option<DatagramAttributes> {
-        let (step, known) = {
+        let (phase, known) = {
             let state = self.state.lock();
-            (state.step, state.attributes)
+            (state.phase, state.attributes)
         };
-        let found = if step == Step::Requested {
+        let found = if phase == ExchangePhase::Requested {
             let accept = Accept { qp: NOBODY, parameters: parameters(params), private_data: &[] };
             self.communication().ok()?.attributes(&accept).ok()
         } else {
@@ -559,15 +562,15 @@ impl Exchange for Connection {
 
     fn is_told_of_the_end(&self) {
         let mut state = self.state.lock();
-        if state.step == Step::Ended {
-            state.step = Step::Over;
+        if state.phase == ExchangePhase::Ended {
+            state.phase = ExchangePhase::Over;
         }
     }
 }
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection").field("step", &self.step()).finish_non_exhaustive()
+        f.debug_struct("Connection").field("phase", &self.phase()).finish_non_exhaustive()
     }
 }
 
@@ -602,16 +605,16 @@ impl Party for Connection {
             News::ConnectResponse(response) => self.respond(&response),
             News::Established { private_data } => {
                 let mut state = self.state.lock();
-                if state.step != Step::Accepted {
+                if state.phase != ExchangePhase::Accepted {
                     return;
                 }
-                state.step = Step::Established;
+                state.phase = ExchangePhase::Established;
                 let depths = state.depths;
                 drop(state);
                 self.owner.tell(established(depths, private_data.to_vec()));
             }
             News::Rejected { reason: RejectReason::InvalidServiceId, .. }
-                if self.step() == Step::Asked && self.ask_again() => {}
+                if self.phase() == ExchangePhase::Asked && self.ask_again() => {}
             News::Rejected { reason, private_data, .. } => {
                 let private_data = private_data.to_vec();
                 let reason = Some(reason.code());
@@ -619,20 +622,22 @@ impl Party for Connection {
                 self.refused(kind);
             }
             // The peer cannot be waiting any more: the program learns it when it answers.
-            News::Unreachable(_) if self.step() == Step::Requested => self.finish(Step::Requested),
+            News::Unreachable(_) if self.phase() == ExchangePhase::Requested => {
+                self.finish(ExchangePhase::Requested)
+            }
             News::Unreachable(_) => {
                 let kind = EventKind::Unreachable(io::ErrorKind::TimedOut.into());
                 self.refused(kind);
             }
             News::Disconnected { .. } => {
-                self.state.lock().step = Step::Ended;
+                self.state.lock().phase = ExchangePhase::Ended;
                 self.because("the peer disconnected (DREQ)");
                 self.fail();
                 self.owner.tell(EventKind::Disconnected(Ended::Closed));
             }
             News::TimewaitExit { .. } => {
-                let step = self.step();
-                self.finish(step);
+                let phase = self.phase();
+                self.finish(phase);
                 self.owner.tell(EventKind::TimewaitExit);
             }
             News::ConnectRequest(_) | News::Resolved(_) => {}

@@ -108,7 +108,7 @@ pub(crate) trait Host: Send + Sync {
 pub(crate) struct ConnectionManager {
     itself: Weak<Self>,
     carrier: Arc<dyn Carrier>,
-    state: Mutex<State>,
+    state: Mutex<ManagerState>,
     grants: Grants,
 }
 
@@ -133,7 +133,7 @@ impl Drop for Membership {
     }
 }
 
-struct State {
+struct ManagerState {
     protocol: Manager<SystemRandom>,
     audience: HashMap<CommId, Audience>,
     hosts: HashMap<ListenerId, Weak<dyn Host>>,
@@ -171,7 +171,7 @@ impl std::fmt::Debug for ConnectionManager {
 
 impl ConnectionManager {
     pub(crate) fn new(carrier: Arc<dyn Carrier>, settings: Settings) -> Arc<Self> {
-        let state = State {
+        let state = ManagerState {
             protocol: Manager::new(settings, SystemRandom::new()),
             audience: HashMap::new(),
             hosts: HashMap::new(),
@@ -314,14 +314,14 @@ impl ConnectionManager {
     }
 
     /// Does something with the protocol, and hands on what comes of it.
-    fn run<R>(&self, work: impl FnOnce(&mut State, Time) -> R) -> R {
+    fn run<R>(&self, work: impl FnOnce(&mut ManagerState, Time) -> R) -> R {
         let result = self.decide(work);
         self.hand_on();
         result
     }
 
     /// As [`Self::run`], for threads that may hold a lock: the worker hands on.
-    fn run_in_passing<R>(&self, work: impl FnOnce(&mut State, Time) -> R) -> R {
+    fn run_in_passing<R>(&self, work: impl FnOnce(&mut ManagerState, Time) -> R) -> R {
         let result = self.decide(work);
         let timers = self.state.lock().timers.first().map(|(_, timers)| timers.clone());
         if let Some(timers) = timers {
@@ -335,7 +335,7 @@ impl ConnectionManager {
         result
     }
 
-    fn decide<R>(&self, work: impl FnOnce(&mut State, Time) -> R) -> R {
+    fn decide<R>(&self, work: impl FnOnce(&mut ManagerState, Time) -> R) -> R {
         let mut state = self.state.lock();
         let now = state.timers.first().map_or_else(now, |(_, timers)| timers.now());
         let result = work(&mut state, now);
@@ -351,7 +351,7 @@ impl ConnectionManager {
 
     /// Has the protocol called when it next wants to be. An alarm that comes too early does no
     /// harm.
-    fn set_alarm(&self, state: &mut State) {
+    fn set_alarm(&self, state: &mut ManagerState) {
         let Some(due) = state.protocol.next_timeout() else { return };
         if state.alarm.as_ref().is_some_and(|(at, _)| *at <= due) {
             return;
@@ -402,7 +402,7 @@ impl ConnectionManager {
     }
 }
 
-impl State {
+impl ManagerState {
     /// True if it waits for no peer, and no peer can want anything of it.
     fn is_idle(&self) -> bool {
         self.protocol.is_empty() && self.hosts.is_empty() && self.audience.is_empty()

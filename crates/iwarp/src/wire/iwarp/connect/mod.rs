@@ -41,10 +41,10 @@ const NO_STREAMS: &[u8] = b"iwarp: no RDMA device takes streams at this address"
 pub(crate) struct Connection {
     engine: Arc<Engine>,
     owner: Arc<dyn Owner>,
-    state: Mutex<State>,
+    state: Mutex<StreamState>,
 }
 
-enum State {
+enum StreamState {
     Connecting(Arc<Outgoing>),
     /// The peer waits for the program's answer.
     Requested(Box<Answering>),
@@ -56,7 +56,7 @@ enum State {
     Over(Option<Connected>),
 }
 
-impl State {
+impl StreamState {
     /// The connection that there is or was.
     const fn connected(&self) -> Option<&Connected> {
         match self {
@@ -107,20 +107,20 @@ impl Connection {
         let engine = Arc::clone(engine);
         Ok(Arc::new_cyclic(|itself| {
             let outgoing = Outgoing::new(&engine, profile, call, Weak::clone(itself));
-            Self { engine, owner, state: Mutex::new(State::Connecting(outgoing)) }
+            Self { engine, owner, state: Mutex::new(StreamState::Connecting(outgoing)) }
         }))
     }
 
     /// A connection that a peer asks for.
     fn requested(engine: Arc<Engine>, owner: Arc<dyn Owner>, answering: Answering) -> Arc<Self> {
-        let state = Mutex::new(State::Requested(Box::new(answering)));
+        let state = Mutex::new(StreamState::Requested(Box::new(answering)));
         Arc::new(Self { engine, owner, state })
     }
 
     /// The attempt that is being made.
     fn attempt(&self) -> Option<Arc<Outgoing>> {
         match &*self.state.lock() {
-            State::Connecting(outgoing) => Some(Arc::clone(outgoing)),
+            StreamState::Connecting(outgoing) => Some(Arc::clone(outgoing)),
             _ => None,
         }
     }
@@ -129,10 +129,10 @@ impl Connection {
     fn responded(&self, stream: Box<dyn Port>, agreed: Agreed) -> io::Result<()> {
         let mut state = self.state.lock();
         // Unless it was closed meanwhile.
-        if !matches!(*state, State::Connecting(_)) {
+        if !matches!(*state, StreamState::Connecting(_)) {
             return Err(closed());
         }
-        *state = State::Responded(stream, Box::new(agreed));
+        *state = StreamState::Responded(stream, Box::new(agreed));
         Ok(())
     }
 
@@ -142,23 +142,23 @@ impl Connection {
         let watch = Watch::new(&self.owner, None);
         let mut state = self.state.lock();
         // As above.
-        if !matches!(*state, State::Connecting(_)) {
+        if !matches!(*state, StreamState::Connecting(_)) {
             return Err(closed());
         }
-        *state = State::Connected(watch.connected(endpoint, number));
+        *state = StreamState::Connected(watch.connected(endpoint, number));
         Ok(watch)
     }
 
     /// Ends a connection whose stream is attached by now, if it was closed before that.
     fn end_if_closed(&self, endpoint: &Arc<Endpoint>, number: u64) {
-        if matches!(*self.state.lock(), State::Over(None)) {
+        if matches!(*self.state.lock(), StreamState::Over(None)) {
             endpoint.disconnect_if(number);
         }
     }
 
     /// Replaces a state by its end, and returns it.
-    fn take(&self) -> State {
-        mem::replace(&mut *self.state.lock(), State::Over(None))
+    fn take(&self) -> StreamState {
+        mem::replace(&mut *self.state.lock(), StreamState::Over(None))
     }
 }
 
@@ -171,11 +171,11 @@ impl fmt::Debug for Connection {
 impl Exchange for Connection {
     fn state(&self) -> ConnectionState {
         match &*self.state.lock() {
-            State::Connecting(_) => ConnectionState::Connecting,
-            State::Requested(_) => ConnectionState::Requested,
-            State::Responded(..) => ConnectionState::Responded,
-            State::Connected(_) => ConnectionState::Connected,
-            State::Over(_) => ConnectionState::Over,
+            StreamState::Connecting(_) => ConnectionState::Connecting,
+            StreamState::Requested(_) => ConnectionState::Requested,
+            StreamState::Responded(..) => ConnectionState::Responded,
+            StreamState::Connected(_) => ConnectionState::Connected,
+            StreamState::Over(_) => ConnectionState::Over,
         }
     }
 
@@ -204,7 +204,7 @@ impl Exchange for Connection {
         let invalid = io::ErrorKind::InvalidInput;
         let endpoint = qp.endpoint.as_ref().ok_or_else(|| io::Error::from(invalid))?;
         let mut state = self.state.lock();
-        let mut answering = state.answer(State::request)?;
+        let mut answering = state.answer(StreamState::request)?;
         if let Some(class) = traffic_class {
             answering.port().set_traffic_class(class)?;
         }
@@ -213,7 +213,7 @@ impl Exchange for Connection {
         let connection = self.engine.worker.next_id();
         let waits = terms.peer_to_peer;
         let watch = Watch::new(&self.owner, waits.then(|| established(&terms, Vec::new())));
-        *state = State::Connected(watch.connected(endpoint, connection));
+        *state = StreamState::Connected(watch.connected(endpoint, connection));
         drop(state);
         let agreed = Agreed { terms, rnr_retry: params.rnr_retry };
         let attached =
@@ -229,13 +229,13 @@ impl Exchange for Connection {
 
     fn reject(&self, private_data: &[u8]) -> io::Result<()> {
         // Locked until the peer has its answer: a thread that closes the connection comes later.
-        self.state.lock().answer(State::request)?.reject(private_data)
+        self.state.lock().answer(StreamState::request)?.reject(private_data)
     }
 
     fn establish(self: Arc<Self>, qp: &NamedQp) -> io::Result<()> {
         let endpoint = qp.endpoint.as_ref().ok_or(io::ErrorKind::InvalidInput)?;
         let mut state = self.state.lock();
-        let (stream, agreed) = state.answer(State::response)?;
+        let (stream, agreed) = state.answer(StreamState::response)?;
         let connection = self.engine.worker.next_id();
         if let Some(fault) = agreed.terms.fault {
             drop(state);
@@ -244,7 +244,7 @@ impl Exchange for Connection {
             return Err(io::Error::new(io::ErrorKind::InvalidData, ConnectError::Terms(fault)));
         }
         let watch = Watch::new(&self.owner, None);
-        *state = State::Connected(watch.connected(endpoint, connection));
+        *state = StreamState::Connected(watch.connected(endpoint, connection));
         drop(state);
         let attached =
             Link::attach(endpoint, stream, &agreed, connection, Some(Arc::new(watch)), || {});
@@ -264,27 +264,32 @@ impl Exchange for Connection {
 
     fn close(self: Arc<Self>) {
         match self.take() {
-            State::Connecting(outgoing) => outgoing.cancel(),
-            State::Connected(connected) | State::Over(Some(connected)) => connected.end(),
+            StreamState::Connecting(outgoing) => outgoing.cancel(),
+            StreamState::Connected(connected) | StreamState::Over(Some(connected)) => {
+                connected.end()
+            }
             // Dropping a request refuses it.
-            State::Requested(_) | State::Responded(..) | State::Over(None) => {}
+            StreamState::Requested(_) | StreamState::Responded(..) | StreamState::Over(None) => {}
         }
     }
 
     fn abandon(self: Arc<Self>) {
         match self.take() {
-            State::Connecting(outgoing) => outgoing.cancel(),
-            State::Connected(connected) if !connected.is_over() => {
+            StreamState::Connecting(outgoing) => outgoing.cancel(),
+            StreamState::Connected(connected) if !connected.is_over() => {
                 self.engine.worker.soon(Box::new(move || connected.end()));
             }
-            State::Requested(_) | State::Responded(..) | State::Connected(_) | State::Over(_) => {}
+            StreamState::Requested(_)
+            | StreamState::Responded(..)
+            | StreamState::Connected(_)
+            | StreamState::Over(_) => {}
         }
     }
 
     fn is_told_of_the_end(&self) {
         let mut state = self.state.lock();
-        if let State::Connected(connected) = &*state {
-            *state = State::Over(Some(connected.clone()));
+        if let StreamState::Connected(connected) = &*state {
+            *state = StreamState::Over(Some(connected.clone()));
         }
     }
 }

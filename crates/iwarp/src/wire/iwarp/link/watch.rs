@@ -17,10 +17,10 @@ use crate::engine::worker::{Deadline, Timed};
 
 /// The knowledge of a link's peer. [`PEER_WATCHED`] says that a look is going to be taken.
 #[derive(Debug)]
-pub(super) struct Watch(Mutex<State>);
+pub(super) struct Watch(Mutex<WatchState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct WatchState {
     /// The time that the peer may be silent; `None`: for ever.
     patience: Option<Duration>,
     of_peer: Option<PeerWatch>,
@@ -41,7 +41,7 @@ impl Timed for Link {
 
 impl Watch {
     pub(super) fn new(patience: Option<Duration>) -> Self {
-        Self(Mutex::new(State { patience, ..State::default() }))
+        Self(Mutex::new(WatchState { patience, ..WatchState::default() }))
     }
 }
 
@@ -88,7 +88,7 @@ impl Link {
         }
     }
 
-    fn look_later(&self, state: &mut State, at: Time) {
+    fn look_later(&self, state: &mut WatchState, at: Time) {
         let this: Weak<Self> = Weak::clone(&self.itself);
         state.timer = Some(self.endpoint.engine.worker.deadline_of(at, this));
     }

@@ -55,12 +55,12 @@ const DEFERENCE: Duration = Duration::from_millis(200);
 pub(crate) struct Rendezvous {
     rendezvous: Arc<RendezvousListeners>,
     endpoint: Arc<Endpoint>,
-    pub(super) state: Mutex<State>,
+    pub(super) state: Mutex<MeetingState>,
     itself: Weak<Self>,
 }
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct MeetingState {
     /// Peers find the queue pair.
     listed: bool,
     retry: Retry,
@@ -285,7 +285,7 @@ impl Rendezvous {
     }
 
     /// Ends the search, and sends all unproven peers away.
-    pub(super) fn end_search(&self, state: &mut State) {
+    pub(super) fn end_search(&self, state: &mut MeetingState) {
         self.drop_search(state.search.take());
         state.unproven.send_all_away(self.tasks());
     }
@@ -330,7 +330,7 @@ impl Rendezvous {
     }
 
     /// Answers the requests that can be answered, unless our own attempt may still win.
-    fn serve(&self, state: &mut State) {
+    fn serve(&self, state: &mut MeetingState) {
         let Some(peer) = state.peer else { return };
         let Some(search) = &mut state.search else { return };
         if search.leads && search.attempt.as_ref().is_some_and(Attempt::is_connected) {
@@ -398,7 +398,7 @@ impl Rendezvous {
     }
 
     /// An unproven peer has proven to be the peer.
-    fn admit(&self, state: &mut State, line: Line, terms: &Negotiated, claim: Claim) {
+    fn admit(&self, state: &mut MeetingState, line: Line, terms: &Negotiated, claim: Claim) {
         if let (Some(psn), Some(peer)) = (state.psn, state.peer)
             && !claim.is_about(psn)
         {
@@ -420,7 +420,7 @@ impl Rendezvous {
     }
 
     /// Does what is due now and sees to it that the rest is done in time.
-    fn go_on(&self, state: &mut State) {
+    fn go_on(&self, state: &mut MeetingState) {
         let Some(peer) = state.peer else { return };
         let limit = state.retry.limit();
         let Some(search) = &mut state.search else { return };
@@ -506,7 +506,7 @@ impl Rendezvous {
     }
 
     /// The peer's answer is there, if it is the peer.
-    fn answered(&self, state: &mut State, peer: &Peer, reply: Reply) {
+    fn answered(&self, state: &mut MeetingState, peer: &Peer, reply: Reply) {
         let Some(search) = &mut state.search else { return };
         if !reply.accepted {
             return self.failed(search, reason(&reply.private_data).to_owned());
@@ -576,7 +576,7 @@ impl Rendezvous {
         }
     }
 
-    fn conclude(&self, state: &mut State, held: Held) {
+    fn conclude(&self, state: &mut MeetingState, held: Held) {
         let Held { line, terms, proof, claim } = held;
         if let (Some(psn), Some(claim), Some(peer)) = (state.psn, &claim, state.peer)
             && !claim.is_about(psn)
@@ -609,7 +609,7 @@ impl Rendezvous {
     }
 
     /// Tells the user, once, that a stranger is in the peer's place.
-    fn report(&self, state: &mut State, peer: &Peer, what: &str) {
+    fn report(&self, state: &mut MeetingState, peer: &Peer, what: &str) {
         let own = self.number().value();
         let (gid, qpn) = (peer.gid, peer.qpn);
         report!(INFO, qp = own, peer = qpn, %gid, what, "a stranger answers in place of the peer");
@@ -626,7 +626,7 @@ impl Rendezvous {
     /// its own number.
     fn met(
         &self,
-        state: &mut State,
+        state: &mut MeetingState,
         stream: Box<dyn Port>,
         terms: &Negotiated,
         claim: Option<Claim>,
@@ -641,7 +641,7 @@ impl Rendezvous {
         }
     }
 
-    fn give_up(&self, state: &mut State, peer: &Peer) {
+    fn give_up(&self, state: &mut MeetingState, peer: &Peer) {
         let Some(search) = state.search.take() else { return };
         let failure = search.failure.clone().unwrap_or_else(|| "no answer".to_owned());
         let asked = search.question.is_some().then_some(", nor did it answer to RoCE v2");

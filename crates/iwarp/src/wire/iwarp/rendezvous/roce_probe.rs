@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use iwarp_types::Time;
 
-use super::meeting::{Rendezvous, Search, State};
+use super::meeting::{MeetingState, Rendezvous, Search};
 use crate::connect::Peer;
 use crate::engine::endpoint::PacketListener;
 use crate::engine::numbers::{LOWEST_PORT, port_of};
@@ -91,7 +91,7 @@ impl Rendezvous {
     }
 
     /// The peer speaks RoCE v2.
-    pub(super) fn choose_roce(&self, state: &mut State, peer: &Peer) {
+    pub(super) fn choose_roce(&self, state: &mut MeetingState, peer: &Peer) {
         let (own, gid, qpn) = (self.number().value(), peer.gid, peer.qpn);
         if self.endpoint().go_on_over_packets() {
             report!(INFO, qp = own, peer = qpn, %gid, "the peer speaks RoCE v2");
