@@ -9,7 +9,7 @@ use iwarp_types::{Access, AccessError, Accessor, RemoteAccess, Sge, Stag, Tagged
 
 use crate::reach::chosen::{probe_read, probe_write};
 use crate::region::MemoryTable;
-use crate::slot::{Kind, Use};
+use crate::slot::{Kind, SlotUse};
 
 const PAGE: usize = 4096;
 
@@ -23,7 +23,7 @@ const PAGE: usize = 4096;
 #[derive(Debug)]
 pub struct Guard<'a> {
     /// None for zero bytes, which need no STag.
-    _in_use: Option<Use<'a>>,
+    _in_use: Option<SlotUse<'a>>,
     ptr: NonNull<u8>,
     len: usize,
     writable: bool,
@@ -127,14 +127,14 @@ impl MemoryTable {
         Ok(Guard::new(in_use, ptr, sge.length as usize, write))
     }
 
-    fn enter(&self, stag: Stag) -> Result<Use<'_>, AccessError> {
+    fn enter(&self, stag: Stag) -> Result<SlotUse<'_>, AccessError> {
         let slot = self.stags.lookup(stag);
         slot.and_then(|slot| slot.enter(stag)).ok_or(AccessError::InvalidStag)
     }
 }
 
 impl<'a> Guard<'a> {
-    fn new(in_use: Use<'a>, ptr: *mut u8, len: usize, writable: bool) -> Self {
+    fn new(in_use: SlotUse<'a>, ptr: *mut u8, len: usize, writable: bool) -> Self {
         // Memory at address 0 cannot be registered with bytes in it.
         let ptr = NonNull::new(ptr).expect("registered memory is not at address 0");
         Self { _in_use: Some(in_use), ptr, len, writable, _on_one_thread: PhantomData }

@@ -184,11 +184,11 @@ impl Slot {
 
     /// Begins a use, if the slot serves `stag` and that is valid.
     #[inline]
-    pub(crate) fn enter(&self, stag: Stag) -> Option<Use<'_>> {
+    pub(crate) fn enter(&self, stag: Stag) -> Option<SlotUse<'_>> {
         if !self.gate.try_enter(stag.key()) {
             return None;
         }
-        let inside = Use { slot: self };
+        let inside = SlotUse { slot: self };
         (inside.grant().stag == stag).then_some(inside)
     }
 }
@@ -201,11 +201,11 @@ impl Indexed for Slot {
 }
 
 /// One use of an STag: what it grants is not revoked before this is dropped.
-pub(crate) struct Use<'a> {
+pub(crate) struct SlotUse<'a> {
     slot: &'a Slot,
 }
 
-impl Use<'_> {
+impl SlotUse<'_> {
     #[inline]
     pub(crate) fn grant(&self) -> &Grant {
         // SAFETY: this use is inside the gate, and `Controlled` writes only behind a closed one.
@@ -213,13 +213,13 @@ impl Use<'_> {
     }
 }
 
-impl std::fmt::Debug for Use<'_> {
+impl std::fmt::Debug for SlotUse<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.grant().stag.fmt(f)
     }
 }
 
-impl Drop for Use<'_> {
+impl Drop for SlotUse<'_> {
     #[inline]
     fn drop(&mut self) {
         self.slot.gate.leave();

@@ -18,7 +18,7 @@ use crate::slot::{self, Kind};
 /// thread.
 #[derive(Debug)]
 pub struct OpenUse<'a> {
-    in_use: slot::Use<'a>,
+    in_use: slot::SlotUse<'a>,
     who: Accessor,
     right: Access,
     writable: bool,

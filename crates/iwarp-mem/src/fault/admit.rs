@@ -30,7 +30,7 @@ const MOST: u64 = 1 << 22;
 
 /// A thread's accesses, and when it has looked last. The handler interrupts the thread at any
 /// place.
-pub(super) struct State {
+pub(super) struct ThreadAccess {
     /// Accesses that it is in.
     depth: AtomicU32,
     /// The signals that it blocks between accesses, when it looked last.
@@ -46,8 +46,8 @@ pub(super) struct State {
 
 // Has no destructor, so a thread has it to its very end.
 thread_local! {
-    static STATE: State = const {
-        State {
+    static STATE: ThreadAccess = const {
+        ThreadAccess {
             depth: AtomicU32::new(0),
             blocked: AtomicU8::new(NONE),
             slot: AtomicPtr::new(ptr::null_mut()),
@@ -63,7 +63,7 @@ thread_local! {
 #[must_use = "faults are errors until it is dropped"]
 pub struct Admitted {
     /// The thread's, which it belongs to: a pointer stays in its thread.
-    state: *const State,
+    state: *const ThreadAccess,
 }
 
 /// Sees to it that a fault in registered memory is an error of the access, until the result is
@@ -140,7 +140,7 @@ impl Drop for Admitted {
     }
 }
 
-impl State {
+impl ThreadAccess {
     /// An access begins. True unless the thread is in one already.
     #[inline]
     fn enter(&self) -> bool {
@@ -164,7 +164,7 @@ impl State {
 
 /// Puts the mask in order, and the handler where the last look is too old.
 #[cold]
-fn look(state: &State, old: bool) {
+fn look(state: &ThreadAccess, old: bool) {
     if old {
         let begin = ticks();
         handler::keep();

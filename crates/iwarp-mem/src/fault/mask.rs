@@ -13,7 +13,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, Ordering};
 
-use super::admit::State;
+use super::admit::ThreadAccess;
 use super::handler::SIGNALS;
 
 /// Some of the two signals: a bit for each.
@@ -26,7 +26,7 @@ fn bit(signal: c_int) -> Blocked {
 
 /// Unblocks both, and notes in `state` which are to be blocked again. In a thread that `stays`,
 /// that is none until the first signal comes.
-pub(super) fn unblock(state: &State, stays: bool) {
+pub(super) fn unblock(state: &ThreadAccess, stays: bool) {
     let blocked = change(libc::SIG_BLOCK, NONE);
     if blocked == NONE {
         // With a slot it is a thread that stays, and the handler may have noted something just now.
@@ -42,7 +42,7 @@ pub(super) fn unblock(state: &State, stays: bool) {
 }
 
 #[cold]
-pub(super) fn block_again(state: &State, blocked: Blocked) {
+pub(super) fn block_again(state: &ThreadAccess, blocked: Blocked) {
     change(libc::SIG_BLOCK, blocked);
     let slot = state.slot.swap(ptr::null_mut(), Ordering::Relaxed);
     // SAFETY: null, or one of `SLOTS`.
@@ -53,7 +53,7 @@ pub(super) fn block_again(state: &State, blocked: Blocked) {
 }
 
 /// For a thread that stays, as it ends: another may have its number then.
-pub(super) fn end_stay(state: &State) {
+pub(super) fn end_stay(state: &ThreadAccess) {
     // SAFETY: null, or one of `SLOTS`.
     if let Some(slot) = unsafe { state.slot.load(Ordering::Relaxed).as_ref() } {
         let blocked = slot.blocked.load(Ordering::Relaxed);
@@ -106,7 +106,7 @@ pub(super) struct Slot {
     process: AtomicI32,
     /// The signals that it blocks otherwise.
     blocked: AtomicU8,
-    state: AtomicPtr<State>,
+    state: AtomicPtr<ThreadAccess>,
     /// Each signal as sent to the thread, and as sent to the process.
     kept: [[Kept; 2]; 2],
 }
@@ -155,7 +155,7 @@ impl Slot {
     }
 
     /// For this thread, which has none. False where there is no more room.
-    fn take(state: &State, blocked: Blocked) -> bool {
+    fn take(state: &ThreadAccess, blocked: Blocked) -> bool {
         let (thread, process) = this();
         let free = SLOTS.iter().find(|slot| {
             let of = slot.thread.load(Ordering::Relaxed);
