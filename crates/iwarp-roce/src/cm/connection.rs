@@ -19,7 +19,7 @@ use crate::wire::{Mtu, Path, Pkey, Psn, RnrTimer};
 
 /// State of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum State {
+pub(super) enum CmState {
     /// The REQ is out.
     ReqSent(Retry),
     /// The program has been told of the REQ.
@@ -90,7 +90,7 @@ pub(super) struct Connection {
     pub(super) remote_id: Option<u32>,
     /// Set if this end sent the REQ.
     pub(super) active: bool,
-    pub(super) state: State,
+    pub(super) state: CmState,
     /// The way to the peer's connection manager.
     pub(super) way: Path,
     pub(super) tid: u64,
@@ -154,7 +154,7 @@ impl Connection {
             info_len = 8;
         }
         let local_comm_id =
-            if matches!(self.state, State::ReqReceived(Patience { asked: false, .. })) {
+            if matches!(self.state, CmState::ReqReceived(Patience { asked: false, .. })) {
                 0
             } else {
                 self.id

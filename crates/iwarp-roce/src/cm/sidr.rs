@@ -12,7 +12,7 @@ use crate::wire::Path;
 
 /// State of a SIDR request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum State {
+pub(super) enum SidrState {
     /// Sent by this end, and to be sent again so many times.
     Asked(u8),
     /// The program has been told of it.
@@ -27,7 +27,7 @@ pub(super) struct Sidr {
     pub(super) id: u32,
     /// The id in the messages, chosen by the requester.
     pub(super) request_id: u32,
-    pub(super) state: State,
+    pub(super) state: SidrState,
     /// The way to the peer's connection manager.
     pub(super) way: Path,
     pub(super) tid: u64,

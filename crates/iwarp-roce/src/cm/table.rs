@@ -8,7 +8,7 @@ use core::net::IpAddr;
 
 use iwarp_types::{QpId, Time};
 
-use super::connection::{Connection, State};
+use super::connection::{CmState, Connection};
 use super::sidr::Sidr;
 
 /// See the [module](self).
@@ -130,7 +130,7 @@ impl Table {
     /// Own queue pairs in timewait.
     pub(super) fn timewait(&self) -> impl Iterator<Item = QpId> + '_ {
         let waiting = self.by_qp.iter().filter(|(_, id)| {
-            self.connections.get(id).is_some_and(|one| one.state == State::Timewait)
+            self.connections.get(id).is_some_and(|one| one.state == CmState::Timewait)
         });
         waiting.map(|(qp, _)| QpId(*qp))
     }

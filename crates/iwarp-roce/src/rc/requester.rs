@@ -55,7 +55,7 @@ pub(super) struct Requester {
 }
 
 /// The next thing to be done.
-enum Step {
+enum NextWork {
     /// A local operation.
     Local,
     /// A packet that takes so many numbers; `weight` is that of all packets up to its end.
@@ -142,8 +142,8 @@ impl Rc {
             }
             match self.upcoming() {
                 None => return false,
-                Some(Step::Local) => self.perform(memory),
-                Some(Step::Packet { numbers, weight }) => {
+                Some(NextWork::Local) => self.perform(memory),
+                Some(NextWork::Packet { numbers, weight }) => {
                     self.send(numbers, weight, burst, now, memory);
                 }
             }
@@ -153,7 +153,7 @@ impl Rc {
 
     /// The next thing to be done, if it may be done now.
     #[inline]
-    fn upcoming(&mut self) -> Option<Step> {
+    fn upcoming(&mut self) -> Option<NextWork> {
         let Self { requester, sq, state, attributes, .. } = self;
         if !matches!(state, QpState::Rts | QpState::Sqd) || requester.timer.is_waiting() {
             return None;
@@ -173,8 +173,8 @@ impl Rc {
                     // Octets that were sent before may have to be read from memory again
                     // (ROCE-070).
                     SendOp::LocalInvalidate(_) if has_started => return None,
-                    SendOp::LocalInvalidate(_) | SendOp::Bind(_) => return Some(Step::Local),
-                    op if !op.may_have(wqe.length) => return Some(Step::Local),
+                    SendOp::LocalInvalidate(_) | SendOp::Bind(_) => return Some(NextWork::Local),
+                    op if !op.may_have(wqe.length) => return Some(NextWork::Local),
                     _ => sq.start(requester.next, requester.sent, mtu),
                 }
             }
@@ -199,7 +199,7 @@ impl Rc {
         if opens && weight - requester.acknowledged > requester.pace.window() {
             return None;
         }
-        Some(Step::Packet { numbers, weight })
+        Some(NextWork::Packet { numbers, weight })
     }
 
     /// Builds the next packet.

@@ -509,12 +509,12 @@ fn huge(length: u32) -> Message {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum UcAction {
     Packet { message: Message, psn: u32, len: usize },
     Receive(u32),
 }
 
-fn steps() -> impl Strategy<Value = Step> {
+fn steps() -> impl Strategy<Value = UcAction> {
     let position = prop::sample::select(vec![
         Position::First,
         Position::Middle,
@@ -538,8 +538,8 @@ fn steps() -> impl Strategy<Value = Step> {
     let len = prop_oneof![Just(256_usize), Just(88), 0_usize..300];
     prop_oneof![
         8 => (message, 0_u32..4, len)
-            .prop_map(|(message, psn, len)| Step::Packet { message, psn, len }),
-        1 => (0_u32..900).prop_map(Step::Receive),
+            .prop_map(|(message, psn, len)| UcAction::Packet { message, psn, len }),
+        1 => (0_u32..900).prop_map(UcAction::Receive),
     ]
 }
 
@@ -556,11 +556,11 @@ proptest! {
         let (mut psn, mut posted, mut next) = (0, 0, 0);
         for step in steps {
             match step {
-                Step::Receive(length) => {
+                UcAction::Receive(length) => {
                     let list = [sge(0, length)];
                     posted += u64::from(b.core.post_recv(&RecvRequest::new(posted, &list)).is_ok());
                 }
-                Step::Packet { message, psn: ahead, len } => {
+                UcAction::Packet { message, psn: ahead, len } => {
                     // Mostly the one that is expected.
                     psn += [1, 1, 1, 2][ahead as usize];
                     let mut packet = sent.packet();

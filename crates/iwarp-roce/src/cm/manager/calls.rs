@@ -7,7 +7,7 @@ use core::time::Duration;
 use iwarp_types::{AddressVector, QpId, Time};
 
 use super::super::call::{Accept, CallError, Connect, Listen, Parameters};
-use super::super::connection::{Connection, Retry, Setup, State, access};
+use super::super::connection::{CmState, Connection, Retry, Setup, access};
 use super::super::event::{CommId, ListenerId};
 use super::super::message::{
     CMA_HEADER_LEN, CmaHeader, PathRecord, PrivateData, Rejected, Rep, Req, Rtu, TransportType,
@@ -114,7 +114,7 @@ impl<R: Random> Manager<R> {
             id,
             remote_id: None,
             active: true,
-            state: State::ReqSent(Retry::new(retries)),
+            state: CmState::ReqSent(Retry::new(retries)),
             way: path,
             tid,
             guid: 0,
@@ -157,7 +157,7 @@ impl<R: Random> Manager<R> {
     /// As [`Self::accept`].
     pub fn attributes(&self, id: CommId, accept: &Accept<'_>) -> Result<Attributes, CallError> {
         let connection = self.table.get(id.0).ok_or(CallError::Unknown)?;
-        if !matches!(connection.state, State::ReqReceived(_)) {
+        if !matches!(connection.state, CmState::ReqReceived(_)) {
             return Err(CallError::State);
         }
         self.check_qp(accept.qp)?;
@@ -211,7 +211,7 @@ impl<R: Random> Manager<R> {
         mad.modifier = told.options;
         let octets = connection.store(&mad);
         let (way, deadline) = (connection.way, now.plus(connection.interval));
-        let state = State::RepSent(Retry::new(connection.retries));
+        let state = CmState::RepSent(Retry::new(connection.retries));
         self.table.set_qp(id.0, accept.qp);
         self.enter(id.0, state, Some(deadline));
         self.send(way, octets);
@@ -226,14 +226,14 @@ impl<R: Random> Manager<R> {
     pub fn ready(&mut self, id: CommId, private_data: &[u8]) -> Result<(), CallError> {
         let private_data = field(private_data, limits::RTU)?;
         let connection = self.table.get_mut(id.0).ok_or(CallError::Unknown)?;
-        if !matches!(connection.state, State::RepReceived(_)) {
+        if !matches!(connection.state, CmState::RepReceived(_)) {
             return Err(CallError::State);
         }
         let (local_comm_id, remote_comm_id) = (connection.id, connection.peer_id());
         let mad = connection.mad(Rtu { local_comm_id, remote_comm_id, private_data });
         let octets = connection.store(&mad);
         let way = connection.way;
-        self.enter(id.0, State::Established, None);
+        self.enter(id.0, CmState::Established, None);
         self.send(way, octets);
         Ok(())
     }
@@ -256,8 +256,8 @@ impl<R: Random> Manager<R> {
         let private_data = field(private_data, limits::REJ)?;
         let connection = self.table.get(id.0).ok_or(CallError::Unknown)?;
         let rejected = match connection.state {
-            State::ReqReceived(_) => Rejected::Req,
-            State::RepReceived(_) => Rejected::Rep,
+            CmState::ReqReceived(_) => Rejected::Req,
+            CmState::RepReceived(_) => Rejected::Rep,
             _ => return Err(CallError::State),
         };
         self.refuse(id.0, rejected, reason, private_data, now);
@@ -279,17 +279,17 @@ impl<R: Random> Manager<R> {
         let private_data = field(private_data, limits::DREQ)?;
         let connection = self.table.get(id.0).ok_or(CallError::Unknown)?;
         match connection.state {
-            State::Established | State::RepSent(_) => self.start_dreq(id.0, private_data, now),
+            CmState::Established | CmState::RepSent(_) => self.start_dreq(id.0, private_data, now),
             // The other end was faster.
-            State::DreqSent(_) | State::Timewait => {}
-            State::RepReceived(_) => {
+            CmState::DreqSent(_) | CmState::Timewait => {}
+            CmState::RepReceived(_) => {
                 let reason = RejectReason::Consumer;
                 let rej = connection.rej(Rejected::Rep, reason, None, [0; 148]);
                 let way = connection.way;
                 self.answer(way, &rej);
                 self.disconnected(id.0, PrivateData::EMPTY, now);
             }
-            State::ReqSent(_) | State::ReqReceived(_) | State::Refused => {
+            CmState::ReqSent(_) | CmState::ReqReceived(_) | CmState::Refused => {
                 return Err(CallError::State);
             }
         }
@@ -310,15 +310,15 @@ impl<R: Random> Manager<R> {
         let Some(connection) = self.table.get_mut(id.0) else { return };
         connection.silent = true;
         match connection.state {
-            State::ReqSent(_) => self.give_up(id.0),
-            State::ReqReceived(_) => {
+            CmState::ReqSent(_) => self.give_up(id.0),
+            CmState::ReqReceived(_) => {
                 self.refuse(id.0, Rejected::Req, RejectReason::Consumer, [0; 148], now);
             }
-            State::RepReceived(_) => {
+            CmState::RepReceived(_) => {
                 self.refuse(id.0, Rejected::Rep, RejectReason::Consumer, [0; 148], now);
             }
-            State::RepSent(_) | State::Established => self.start_dreq(id.0, [0; 220], now),
-            State::DreqSent(_) | State::Timewait | State::Refused => {}
+            CmState::RepSent(_) | CmState::Established => self.start_dreq(id.0, [0; 220], now),
+            CmState::DreqSent(_) | CmState::Timewait | CmState::Refused => {}
         }
     }
 
@@ -354,7 +354,7 @@ impl<R: Random> Manager<R> {
         self.free_slot(id);
         self.table.release_remote_qp(id);
         self.table.release_qp(id);
-        self.enter(id, State::Refused, Some(until));
+        self.enter(id, CmState::Refused, Some(until));
         self.send(way, octets);
         self.table.keep_answer(id, self.settings.stored_answers);
     }

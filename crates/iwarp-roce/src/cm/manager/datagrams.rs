@@ -13,7 +13,7 @@ use super::super::message::{
     CMA_HEADER_LEN, PrivateData, SidrRep, SidrReq, SidrStatus, field, limits,
 };
 use super::super::settings::Random;
-use super::super::sidr::{Sidr, State, rep};
+use super::super::sidr::{Sidr, SidrState, rep};
 use super::super::time::TimeCode;
 use super::super::way;
 use super::Manager;
@@ -41,7 +41,7 @@ impl<R: Random> Manager<R> {
         let sidr = Sidr {
             id,
             request_id: id,
-            state: State::Asked(self.settings.retries()),
+            state: SidrState::Asked(self.settings.retries()),
             way: path,
             tid,
             service,
@@ -92,13 +92,13 @@ impl<R: Random> Manager<R> {
         now: Time,
     ) -> Result<(), CallError> {
         let sidr = self.table.sidr_mut(id.0).ok_or(CallError::Unknown)?;
-        if sidr.state != State::Received {
+        if sidr.state != SidrState::Received {
             return Err(CallError::State);
         }
         let answer = rep(sidr.tid, sidr.request_id, sidr.service, status, service, private_data);
         let octets = answer.write();
         sidr.stored = Some(Box::new(octets));
-        sidr.state = State::Answered;
+        sidr.state = SidrState::Answered;
         let way = sidr.way;
         self.free_slot(id.0);
         self.table.set_deadline(id.0, Some(now.plus(KEPT.duration())));
@@ -109,10 +109,10 @@ impl<R: Random> Manager<R> {
 
     pub(super) fn close_sidr(&mut self, id: CommId, now: Time) {
         match self.table.sidr(id.0).map(|sidr| sidr.state) {
-            Some(State::Asked(_)) => self.forget_sidr(id.0),
+            Some(SidrState::Asked(_)) => self.forget_sidr(id.0),
             // The private data are short enough, so this succeeds.
-            Some(State::Received) => _ = self.refuse_datagrams(id, &[], now),
-            Some(State::Answered) | None => {}
+            Some(SidrState::Received) => _ = self.refuse_datagrams(id, &[], now),
+            Some(SidrState::Answered) | None => {}
         }
     }
 
@@ -126,7 +126,7 @@ impl<R: Random> Manager<R> {
         let peer = back.address.destination;
         if let Some(id) = self.table.by_request(peer, req.request_id) {
             let known = self.table.sidr(id).filter(|sidr| way::is_from(path, &sidr.way));
-            let answered = known.filter(|sidr| sidr.state == State::Answered);
+            let answered = known.filter(|sidr| sidr.state == SidrState::Answered);
             let Some(answered) = answered else { return };
             if answered.tid == tid {
                 if let Some(octets) = answered.stored.as_deref().copied() {
@@ -179,7 +179,7 @@ impl<R: Random> Manager<R> {
         let sidr = Sidr {
             id,
             request_id: req.request_id,
-            state: State::Received,
+            state: SidrState::Received,
             way: back,
             tid,
             service: req.service_id,
@@ -197,7 +197,7 @@ impl<R: Random> Manager<R> {
     pub(super) fn on_sidr_rep(&mut self, rep: &SidrRep, path: &Path) {
         let id = rep.request_id;
         let asked = self.table.sidr(id).filter(|sidr| {
-            matches!(sidr.state, State::Asked(_))
+            matches!(sidr.state, SidrState::Asked(_))
                 && sidr.service == rep.service_id
                 && way::is_from(path, &sidr.way)
         });
@@ -227,8 +227,8 @@ impl<R: Random> Manager<R> {
         let interval = self.settings.interval();
         let Some(sidr) = self.table.sidr_mut(id) else { return };
         let cause = match sidr.state {
-            State::Asked(left) if left > 0 => {
-                sidr.state = State::Asked(left - 1);
+            SidrState::Asked(left) if left > 0 => {
+                sidr.state = SidrState::Asked(left - 1);
                 let (way, stored) = (sidr.way, sidr.stored.as_deref().copied());
                 self.table.set_deadline(id, Some(now.plus(interval)));
                 if let Some(octets) = stored {
@@ -236,9 +236,9 @@ impl<R: Random> Manager<R> {
                 }
                 return;
             }
-            State::Asked(_) => Some(Unreachable::Silent),
-            State::Received => Some(Unreachable::TooSlow),
-            State::Answered => None,
+            SidrState::Asked(_) => Some(Unreachable::Silent),
+            SidrState::Received => Some(Unreachable::TooSlow),
+            SidrState::Answered => None,
         };
         let event = |cause| Event { id: CommId(id), kind: EventKind::Unreachable(cause) };
         self.tell(cause.map(event));

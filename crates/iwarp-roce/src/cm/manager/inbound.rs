@@ -6,7 +6,7 @@ use alloc::boxed::Box;
 
 use iwarp_types::Time;
 
-use super::super::connection::{Connection, Patience, Retry, State, apr, drep, rejected, stray};
+use super::super::connection::{CmState, Connection, Patience, Retry, apr, drep, rejected, stray};
 use super::super::event::{Ece, EventKind, Response};
 use super::super::mad::Mad;
 use super::super::message::{Drep, Dreq, Lap, Message, Mra, PrivateData, Rej, Rejected, Rep, Rtu};
@@ -72,24 +72,24 @@ impl<R: Random> Manager<R> {
         let Some(connection) = self.genuine(id, path) else { return };
         let way = connection.way;
         let again = match connection.state {
-            State::ReqSent(_) => return self.on_first_rep((tid, modifier), rep, path, now),
+            CmState::ReqSent(_) => return self.on_first_rep((tid, modifier), rep, path, now),
             _ if !connection.active || !connection.is_with(remote_id) => None,
-            State::RepReceived(patience) => {
+            CmState::RepReceived(patience) => {
                 let mra = connection.mra(Rejected::Rep, service_timeout).write();
                 let waits = connection.peer_waits;
                 let gone = self.gone(waits, now);
                 let deadline = patience.asked.then_some(gone);
                 if let Some(connection) = self.table.get_mut(id) {
-                    connection.state = State::RepReceived(Patience { gone, ..patience });
+                    connection.state = CmState::RepReceived(Patience { gone, ..patience });
                 }
                 if deadline.is_some() {
                     self.table.set_deadline(id, deadline);
                 }
                 deadline.map(|_| mra)
             }
-            State::Established | State::Refused => connection.stored.as_deref().copied(),
+            CmState::Established | CmState::Refused => connection.stored.as_deref().copied(),
             // The peer must not wait for an RTU.
-            State::Timewait => {
+            CmState::Timewait => {
                 let reason = RejectReason::StaleConnection;
                 Some(stray(tid, id, remote_id, Rejected::Rep, reason).write())
             }
@@ -144,7 +144,7 @@ impl<R: Random> Manager<R> {
         let waits = connection.peer_waits;
         let (patience, deadline) = self.await_program(waits, now);
         self.table.meet(id);
-        self.enter(id, State::RepReceived(patience), Some(deadline));
+        self.enter(id, CmState::RepReceived(patience), Some(deadline));
         self.tell(event);
     }
 
@@ -165,10 +165,10 @@ impl<R: Random> Manager<R> {
     /// Establishes the connection: the peer has had the REP.
     pub(super) fn establish(&mut self, id: u32, private_data: PrivateData) {
         let Some(connection) = self.table.get(id) else { return };
-        if matches!(connection.state, State::RepSent(_)) {
+        if matches!(connection.state, CmState::RepSent(_)) {
             let event = connection.event(EventKind::Established { private_data });
             self.free_slot(id);
-            self.enter(id, State::Established, None);
+            self.enter(id, CmState::Established, None);
             self.tell(event);
         }
     }
@@ -186,13 +186,13 @@ impl<R: Random> Manager<R> {
         }
         let Some(connection) = self.genuine(id, path) else { return };
         let state = match (connection.state, mra.received) {
-            (State::ReqSent(retry), Rejected::Req) if !retry.extended => {
-                State::ReqSent(Retry { extended: true, ..retry })
+            (CmState::ReqSent(retry), Rejected::Req) if !retry.extended => {
+                CmState::ReqSent(Retry { extended: true, ..retry })
             }
-            (State::RepSent(retry), Rejected::Rep)
+            (CmState::RepSent(retry), Rejected::Rep)
                 if !retry.extended && connection.is_with(remote_id) =>
             {
-                State::RepSent(Retry { extended: true, ..retry })
+                CmState::RepSent(Retry { extended: true, ..retry })
             }
             _ => return,
         };
@@ -214,17 +214,17 @@ impl<R: Random> Manager<R> {
         // `timewait`: true if timewait follows; else the queue pair may be used at once.
         let stale = rej.reason == RejectReason::StaleConnection;
         let timewait = match connection.state {
-            State::ReqSent(_) if rej.rejected != Rejected::Rep => stale,
-            State::ReqReceived(_) if ours => false,
-            State::RepSent(_) if ours => stale,
-            State::RepReceived(_) | State::Established | State::DreqSent(_)
+            CmState::ReqSent(_) if rej.rejected != Rejected::Rep => stale,
+            CmState::ReqReceived(_) if ours => false,
+            CmState::RepSent(_) if ours => stale,
+            CmState::RepReceived(_) | CmState::Established | CmState::DreqSent(_)
                 if ours && rej.rejected != Rejected::Req =>
             {
                 true
             }
             _ => return,
         };
-        if matches!(connection.state, State::DreqSent(_)) {
+        if matches!(connection.state, CmState::DreqSent(_)) {
             return self.disconnected(id, PrivateData::EMPTY, now);
         }
         let event = connection.event(rejected(rej, timewait));
@@ -245,13 +245,14 @@ impl<R: Random> Manager<R> {
         let way = connection.way;
         let ours = connection.qp.is_some_and(|qp| qp.0 == dreq.remote_qpn);
         let over = match connection.state {
-            State::Refused => true,
+            CmState::Refused => true,
             _ if !ours => return,
-            State::Timewait => true,
-            State::RepSent(_) | State::RepReceived(_) | State::Established | State::DreqSent(_) => {
-                false
-            }
-            State::ReqSent(_) | State::ReqReceived(_) => return,
+            CmState::Timewait => true,
+            CmState::RepSent(_)
+            | CmState::RepReceived(_)
+            | CmState::Established
+            | CmState::DreqSent(_) => false,
+            CmState::ReqSent(_) | CmState::ReqReceived(_) => return,
         };
         self.answer(way, &drep(tid, dreq));
         if !over {
@@ -262,7 +263,7 @@ impl<R: Random> Manager<R> {
     fn on_drep(&mut self, drep: &Drep, path: &Path, now: Time) {
         let (id, remote_id) = (drep.remote_comm_id, drep.local_comm_id);
         let Some(connection) = self.between(id, remote_id, path) else { return };
-        if matches!(connection.state, State::DreqSent(_)) {
+        if matches!(connection.state, CmState::DreqSent(_)) {
             self.disconnected(id, PrivateData::of(&drep.private_data), now);
         }
     }
@@ -270,7 +271,7 @@ impl<R: Random> Manager<R> {
     fn on_lap(&mut self, tid: u64, lap: &Lap, path: &Path) {
         let (id, remote_id) = (lap.remote_comm_id, lap.local_comm_id);
         let Some(connection) = self.between(id, remote_id, path) else { return };
-        if connection.state == State::Established {
+        if connection.state == CmState::Established {
             let way = connection.way;
             self.answer(way, &apr(tid, id, remote_id));
         }

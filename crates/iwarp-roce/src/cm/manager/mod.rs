@@ -14,7 +14,7 @@ use core::time::Duration;
 
 use iwarp_types::{QpId, Time};
 
-use super::connection::{Patience, Retry, State};
+use super::connection::{CmState, Patience, Retry};
 use super::event::{CommId, Event, EventKind};
 use super::listener::Listeners;
 use super::mad::{MAD_LEN, Mad};
@@ -183,7 +183,7 @@ impl<R: Random> Manager<R> {
     }
 
     /// Puts a connection in a state, until `deadline` at most.
-    fn enter(&mut self, id: u32, state: State, deadline: Option<Time>) {
+    fn enter(&mut self, id: u32, state: CmState, deadline: Option<Time>) {
         if let Some(connection) = self.table.get_mut(id) {
             connection.state = state;
         }
@@ -206,7 +206,7 @@ impl<R: Random> Manager<R> {
     /// Ends the connection; its ids and queue pair are not used again for a while (ROCE-149).
     fn enter_timewait(&mut self, id: u32, now: Time) {
         let Some(connection) = self.table.get_mut(id) else { return };
-        connection.state = State::Timewait;
+        connection.state = CmState::Timewait;
         connection.stored = None;
         let until = now.plus(connection.timewait());
         self.free_slot(id);
@@ -236,7 +236,7 @@ impl<R: Random> Manager<R> {
         let Some(connection) = self.table.get_mut(id) else { return };
         let mad = connection.dreq(tid, private_data);
         let octets = connection.store(&mad);
-        connection.state = State::DreqSent(Retry::new(retries));
+        connection.state = CmState::DreqSent(Retry::new(retries));
         let (way, deadline) = (connection.way, now.plus(connection.interval));
         self.table.set_deadline(id, Some(deadline));
         self.send(way, octets);

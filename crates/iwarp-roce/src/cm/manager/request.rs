@@ -6,7 +6,7 @@ use alloc::boxed::Box;
 
 use iwarp_types::{AddressVector, Time};
 
-use super::super::connection::{Connection, Patience, Setup, State, stray};
+use super::super::connection::{CmState, Connection, Patience, Setup, stray};
 use super::super::event::{Ece, EventKind, ListenerId, Request};
 use super::super::listener::Listener;
 use super::super::mad::Mad;
@@ -81,7 +81,7 @@ impl<R: Random> Manager<R> {
         connection.slot = Some(slot);
         connection.own_kind = own_kind.is_some();
         let (patience, deadline) = self.await_program(connection.peer_waits, now);
-        connection.state = State::ReqReceived(patience);
+        connection.state = CmState::ReqReceived(patience);
         let skipped = if admitted.header.is_some() { CMA_HEADER_LEN } else { 0 };
         let request = Request {
             listener: admitted.listener,
@@ -109,7 +109,7 @@ impl<R: Random> Manager<R> {
     /// True if the id was that of another REQ, which was refused and which the peer has forgotten.
     fn was_refused_before(&self, id: u32, tid: u64, path: &Path) -> bool {
         self.table.get(id).is_some_and(|refused| {
-            refused.state == State::Refused
+            refused.state == CmState::Refused
                 && !refused.active
                 && refused.tid != tid
                 && way::is_from(path, &refused.way)
@@ -135,7 +135,7 @@ impl<R: Random> Manager<R> {
             id,
             remote_id: Some(req.local_comm_id),
             active: false,
-            state: State::Established,
+            state: CmState::Established,
             way: back,
             tid,
             guid: req.local_ca_guid,
@@ -206,7 +206,7 @@ impl<R: Random> Manager<R> {
         }
         let back = connection.way;
         match connection.state {
-            State::ReqReceived(patience) => {
+            CmState::ReqReceived(patience) => {
                 let waits = connection.peer_waits;
                 let again = patience
                     .asked
@@ -214,23 +214,23 @@ impl<R: Random> Manager<R> {
                 let patience = Patience { gone: self.gone(waits, now), ..patience };
                 if let Some(mra) = again {
                     self.answer(back, &mra);
-                    self.enter(id, State::ReqReceived(patience), Some(patience.gone));
+                    self.enter(id, CmState::ReqReceived(patience), Some(patience.gone));
                 } else if let Some(connection) = self.table.get_mut(id) {
-                    connection.state = State::ReqReceived(patience);
+                    connection.state = CmState::ReqReceived(patience);
                 }
             }
-            State::RepSent(_) | State::Established | State::Refused => {
+            CmState::RepSent(_) | CmState::Established | CmState::Refused => {
                 let stored = connection.stored.as_deref().copied();
                 if let Some(octets) = stored {
                     self.send(back, octets);
                 }
             }
-            State::DreqSent(_) | State::Timewait => {
+            CmState::DreqSent(_) | CmState::Timewait => {
                 let reason = RejectReason::StaleConnection;
                 let rej = stray(tid, id, req.local_comm_id, Rejected::Req, reason);
                 self.answer(back, &rej);
             }
-            State::ReqSent(_) | State::RepReceived(_) => {}
+            CmState::ReqSent(_) | CmState::RepReceived(_) => {}
         }
     }
 
@@ -240,7 +240,7 @@ impl<R: Random> Manager<R> {
     pub(super) fn end_stale(&mut self, id: u32, path: &Path, now: Time) {
         let Some(connection) = self.table.get(id) else { return };
         let same = way::is_from(path, &connection.way);
-        if same && connection.state == State::Established {
+        if same && connection.state == CmState::Established {
             self.start_dreq(id, [0; 220], now);
         }
     }

@@ -4,7 +4,7 @@
 
 use iwarp_types::Time;
 
-use super::super::connection::{Patience, Retry, State};
+use super::super::connection::{CmState, Patience, Retry};
 use super::super::event::{EventKind, Unreachable};
 use super::super::message::{PrivateData, Rejected};
 use super::super::reason::RejectReason;
@@ -30,52 +30,52 @@ impl<R: Random> Manager<R> {
         let Some(connection) = self.table.get(id) else { return };
         let again = |retry: Retry| Retry::new(retry.left.saturating_sub(1));
         match connection.state {
-            State::ReqSent(retry) if retry.left > 0 => {
-                self.send_again(id, State::ReqSent(again(retry)), now);
+            CmState::ReqSent(retry) if retry.left > 0 => {
+                self.send_again(id, CmState::ReqSent(again(retry)), now);
             }
-            State::RepSent(retry) if retry.left > 0 => {
+            CmState::RepSent(retry) if retry.left > 0 => {
                 // A peer that asked for a connection may ask for time only once: it holds a slot.
                 let Retry { left, extended } = retry;
                 let again = Retry { left: left.saturating_sub(1), extended };
-                self.send_again(id, State::RepSent(again), now);
+                self.send_again(id, CmState::RepSent(again), now);
             }
-            State::DreqSent(retry) if retry.left > 0 => {
-                self.send_again(id, State::DreqSent(again(retry)), now);
+            CmState::DreqSent(retry) if retry.left > 0 => {
+                self.send_again(id, CmState::DreqSent(again(retry)), now);
             }
-            State::ReqSent(_) | State::RepSent(_) => self.unreachable(id, Unreachable::Silent),
-            State::DreqSent(_) => {
+            CmState::ReqSent(_) | CmState::RepSent(_) => self.unreachable(id, Unreachable::Silent),
+            CmState::DreqSent(_) => {
                 let private_data = PrivateData::EMPTY;
                 self.end(id, EventKind::Disconnected { private_data, timed_out: true }, now);
             }
-            State::ReqReceived(patience) => {
+            CmState::ReqReceived(patience) => {
                 if self.ask_for_time(id, patience, Rejected::Req, now) {
                     let asked = Patience { asked: true, ..patience };
-                    self.enter(id, State::ReqReceived(asked), Some(patience.gone));
+                    self.enter(id, CmState::ReqReceived(asked), Some(patience.gone));
                 } else {
                     self.unreachable(id, Unreachable::TooSlow);
                 }
             }
-            State::RepReceived(patience) => {
+            CmState::RepReceived(patience) => {
                 if self.ask_for_time(id, patience, Rejected::Rep, now) {
                     let asked = Patience { asked: true, ..patience };
-                    self.enter(id, State::RepReceived(asked), Some(patience.gone));
+                    self.enter(id, CmState::RepReceived(asked), Some(patience.gone));
                 } else {
                     self.unreachable(id, Unreachable::TooSlow);
                 }
             }
-            State::Timewait => {
+            CmState::Timewait => {
                 let event =
                     connection.qp.and_then(|qp| connection.event(EventKind::TimewaitExit { qp }));
                 self.tell(event);
                 self.forget(id);
             }
-            State::Refused => self.forget(id),
-            State::Established => {}
+            CmState::Refused => self.forget(id),
+            CmState::Established => {}
         }
     }
 
     /// Sends the stored message once more (REP: ROCE-155).
-    fn send_again(&mut self, id: u32, state: State, now: Time) {
+    fn send_again(&mut self, id: u32, state: CmState, now: Time) {
         let Some(connection) = self.table.get(id) else { return };
         let (way, deadline) = (connection.way, now.plus(connection.interval));
         let stored = connection.stored.as_deref().copied();
@@ -108,8 +108,8 @@ impl<R: Random> Manager<R> {
     pub(super) fn give_up(&mut self, id: u32) {
         let Some(connection) = self.table.get(id) else { return };
         let rejected = match connection.state {
-            State::ReqReceived(_) => Rejected::Req,
-            State::RepReceived(_) => Rejected::Rep,
+            CmState::ReqReceived(_) => Rejected::Req,
+            CmState::RepReceived(_) => Rejected::Rep,
             _ => Rejected::Other,
         };
         let guid = Some(self.settings.guid);

@@ -178,10 +178,10 @@ fn a_dreq_without_an_answer_ends_the_connection_all_the_same() {
 /// Covers: ROCE-155, ROCE-161
 #[test]
 fn a_silent_peer_has_a_deadline_at_every_step() {
-    type Step = (&'static str, fn(&mut Scene) -> usize, Duration);
+    type SilenceCase = (&'static str, fn(&mut Scene) -> usize, Duration);
     // As `docs/roce.md` says it.
     let [long, short] = [26, 18].map(Duration::from_secs);
-    let steps: [Step; 6] = [
+    let steps: [SilenceCase; 6] = [
         (
             "REQ sent",
             |scene| {
