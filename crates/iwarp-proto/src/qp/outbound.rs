@@ -15,7 +15,7 @@ use iwarp_types::{
 use crate::ddp::tx::{Message, Run};
 use crate::ddp::wire::Header;
 use crate::mpa::startup::{Negotiated, Role, Rtr};
-pub(crate) use crate::qp::outbound::plain::Step;
+pub(crate) use crate::qp::outbound::plain::ShortFraming;
 use crate::qp::outbound::plain::request_body;
 use crate::qp::{Qp, Stream, Taken};
 use crate::rdmap::hello::{self, Capabilities, PeerKind, WRITE_MARK};

@@ -12,9 +12,9 @@ use crate::qp::{Qp, Stream, short};
 use crate::rdmap::requester;
 use iwarp_types::list::sub_list;
 
-/// The outcome of a step that decides, and frames what is short.
+/// The outcome of deciding, and of framing a short message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Step {
+pub(crate) enum ShortFraming {
     /// The decision is for the caller.
     Decided,
     /// A short message was framed, or its source was refused.
@@ -35,18 +35,18 @@ impl Qp {
         scratch: &mut Scratch,
         next: &mut Next,
         frame: impl FnOnce(&Header, (Body, u32), &Scratch) -> Result<u64, AccessError>,
-    ) -> Step {
+    ) -> ShortFraming {
         if self.may_begin_plain() {
             if self.sq.has_none_waiting() && !self.outbound.owes_farewell() {
                 self.start_nothing();
-                return Step::Decided;
+                return ShortFraming::Decided;
             }
             if let Some((number, mut message)) = self.start_plain() {
                 if short.is_none_or(|short| message.length() > short) {
                     if let Some(segments) = self.begun(number, message, mulpdu, most, scratch) {
                         *next = Next::Segments(segments);
                     }
-                    return Step::Decided;
+                    return ShortFraming::Decided;
                 }
                 let Segment { header, len, .. } = message.whole();
                 let body = whole_body(self.sq.at(number), scratch);
@@ -54,19 +54,19 @@ impl Qp {
                     Ok(position) => {
                         self.outbound.wrote = is_write(&message);
                         self.sq.built(number, position);
-                        if self.nothing_follows() { Step::Last } else { Step::Done }
+                        if self.nothing_follows() { ShortFraming::Last } else { ShortFraming::Done }
                     }
                     Err(error) => {
                         let kind = Kind::Request(number);
                         self.outbound.current = Some(Current { message, kind });
                         self.gather_failed(0, error);
-                        Step::Done
+                        ShortFraming::Done
                     }
                 };
             }
         }
         *next = self.next_of_rare(mulpdu, most, scratch);
-        Step::Decided
+        ShortFraming::Decided
     }
 
     /// The first segments of a request that was started.

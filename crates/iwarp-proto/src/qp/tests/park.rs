@@ -522,7 +522,7 @@ fn nothing_is_allocated_for_messages_that_find_their_receive() {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Step {
+enum ParkAction {
     Send(u32),
     SendImmediate(u32),
     WriteImmediate(u32),
@@ -531,14 +531,14 @@ enum Step {
     Look,
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<ParkAction>> {
     let step = prop_oneof![
-        3 => (0u32..6000).prop_map(Step::Send),
-        1 => (0u32..6000).prop_map(Step::SendImmediate),
-        1 => (0u32..6000).prop_map(Step::WriteImmediate),
-        1 => Just(Step::Immediate),
-        5 => Just(Step::Receive),
-        1 => Just(Step::Look),
+        3 => (0u32..6000).prop_map(ParkAction::Send),
+        1 => (0u32..6000).prop_map(ParkAction::SendImmediate),
+        1 => (0u32..6000).prop_map(ParkAction::WriteImmediate),
+        1 => Just(ParkAction::Immediate),
+        5 => Just(ParkAction::Receive),
+        1 => Just(ParkAction::Look),
     ];
     proptest::collection::vec(step, 0..40)
 }
@@ -588,20 +588,20 @@ proptest! {
                 sent += 1;
             };
             match *what {
-                Step::Receive if may_receive => receive(&mut pair, &mut posted),
-                Step::Receive => {}
-                Step::Look => pair.b.look_again(),
+                ParkAction::Receive if may_receive => receive(&mut pair, &mut posted),
+                ParkAction::Receive => {}
+                ParkAction::Look => pair.b.look_again(),
                 _ if crowded => {}
-                Step::Send(len) => post(SEND, len, WcOp::Recv, len),
-                Step::SendImmediate(len) => {
+                ParkAction::Send(len) => post(SEND, len, WcOp::Recv, len),
+                ParkAction::SendImmediate(len) => {
                     post(SendOp::SendImmediate { solicited, data }, len, WcOp::Recv, len);
                 }
-                Step::WriteImmediate(len) => {
+                ParkAction::WriteImmediate(len) => {
                     let (stag, to) = (Stag(OPEN), TaggedOffset(at));
                     let op = SendOp::WriteImmediate { stag, to, solicited, data };
                     post(op, len, WcOp::RecvWriteImmediate, len);
                 }
-                Step::Immediate => {
+                ParkAction::Immediate => {
                     let op = SendOp::Immediate { solicited, data: [1; 8] };
                     post(op, 0, WcOp::RecvImmediate, 8);
                 }

@@ -10,7 +10,7 @@ use super::*;
 
 /// One message of the peer's, to be made into ULPDUs by [`Script`].
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Step {
+pub(super) struct PeerMessage {
     kind: u8,
     a: u32,
     b: u32,
@@ -43,7 +43,7 @@ impl Script {
         }
     }
 
-    fn step(&mut self, Step { kind, a, b }: Step) {
+    fn step(&mut self, PeerMessage { kind, a, b }: PeerMessage) {
         // Some pieces are larger than what is placed as it comes, some are a few octets.
         let piece = 1 + if b % 3 == 0 { b % 200 } else { b % 20_000 };
         match kind {
@@ -105,7 +105,7 @@ impl Script {
 }
 
 /// An end in its first state, equal each time, and the ULPDUs of a script for it.
-pub(super) fn stage(steps: &[Step], crc: bool, markers: bool) -> (Raw, Vec<Vec<u8>>) {
+pub(super) fn stage(steps: &[PeerMessage], crc: bool, markers: bool) -> (Raw, Vec<Vec<u8>>) {
     let mut raw = Raw::with(config(), Role::Initiator, |terms| {
         (terms.crc, terms.receive_markers) = (crc, markers);
     });
@@ -180,10 +180,11 @@ fn stream_of(raw: &mut Raw, ulpdus: &[Vec<u8>]) -> Vec<u8> {
     ulpdus.iter().flat_map(|ulpdu| raw.fpdu(ulpdu)).collect()
 }
 
-pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
+pub(super) fn steps() -> impl Strategy<Value = Vec<PeerMessage>> {
     // One step in forty is one that ends the stream.
     let kind = prop_oneof![20 => 0u8..14, 1 => 14u8..16];
-    let step = (kind, any::<u32>(), any::<u32>()).prop_map(|(kind, a, b)| Step { kind, a, b });
+    let step =
+        (kind, any::<u32>(), any::<u32>()).prop_map(|(kind, a, b)| PeerMessage { kind, a, b });
     proptest::collection::vec(step, 0..14)
 }
 

@@ -9,7 +9,7 @@ use super::*;
 use crate::qp::short::without_ways;
 
 #[derive(Clone, Copy, Debug)]
-enum Step {
+enum TwinAction {
     Post { by_a: bool, kind: u8, len: u32, signaled: bool, fence: bool, inline: bool },
     Receive { by_a: bool, len: u32 },
     Move { from_a: bool, most: usize, step: usize },
@@ -17,22 +17,22 @@ enum Step {
     Disconnect { a: bool },
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = TwinAction> {
     let len = prop_oneof![0..5u32, 60..110u32, 0..6000u32];
     prop_oneof![
         10 => (any::<bool>(), 0..8u8, len.clone(), any::<[bool; 2]>(), 0..6u8).prop_map(
             |(by_a, kind, len, [signaled, inline], fence)| {
                 let inline = inline && len <= 200;
-                Step::Post { by_a, kind, len, signaled, fence: fence == 0, inline }
+                TwinAction::Post { by_a, kind, len, signaled, fence: fence == 0, inline }
             }
         ),
-        5 => (any::<bool>(), len).prop_map(|(by_a, len)| Step::Receive { by_a, len }),
+        5 => (any::<bool>(), len).prop_map(|(by_a, len)| TwinAction::Receive { by_a, len }),
         8 => (any::<bool>(), prop_oneof![1..300usize, Just(usize::MAX)], 1..2000usize)
-            .prop_map(|(from_a, most, step)| Step::Move { from_a, most, step }),
-        1 => any::<[bool; 2]>().prop_map(|[a, resume]| Step::Pause { a, resume }),
+            .prop_map(|(from_a, most, step)| TwinAction::Move { from_a, most, step }),
+        1 => any::<[bool; 2]>().prop_map(|[a, resume]| TwinAction::Pause { a, resume }),
         1 => (any::<bool>(), 0..10u8).prop_map(|(a, rare)| match rare {
-            0 => Step::Disconnect { a },
-            _ => Step::Pause { a, resume: true },
+            0 => TwinAction::Disconnect { a },
+            _ => TwinAction::Pause { a, resume: true },
         }),
     ]
 }
@@ -63,10 +63,10 @@ impl Pair {
         if a { &mut self.a } else { &mut self.b }
     }
 
-    fn step(&mut self, number: u64, step: Step) -> Seen {
+    fn step(&mut self, number: u64, step: TwinAction) -> Seen {
         let (mut octets, mut posted) = (Vec::new(), None);
         match step {
-            Step::Post { by_a, kind, len, signaled, fence, inline } => {
+            TwinAction::Post { by_a, kind, len, signaled, fence, inline } => {
                 let op = op(kind, len);
                 let sges = match op {
                     SendOp::Immediate { .. } => vec![],
@@ -84,22 +84,22 @@ impl Pair {
                 (request.signaled, request.fence) = (signaled, fence);
                 posted = Some(self.end(by_a).qp.borrow_mut().post_send(&request));
             }
-            Step::Receive { by_a, len } => {
+            TwinAction::Receive { by_a, len } => {
                 let sges = [local(number % 5 * 6000, len.max(3000))];
                 let request = RecvRequest::new(number, &sges);
                 posted = Some(self.end(by_a).qp.borrow_mut().post_recv(&request));
             }
-            Step::Move { from_a, most, step } => {
+            TwinAction::Move { from_a, most, step } => {
                 octets = self.end(from_a).take(most);
                 for part in octets.chunks(step) {
                     self.end(!from_a).arrive(part);
                 }
             }
-            Step::Pause { a, resume } => {
+            TwinAction::Pause { a, resume } => {
                 let to = if resume { QpState::Rts } else { QpState::Sqd };
                 let _ = self.end(a).qp.borrow_mut().modify(to);
             }
-            Step::Disconnect { a } => self.end(a).qp.borrow_mut().disconnect(),
+            TwinAction::Disconnect { a } => self.end(a).qp.borrow_mut().disconnect(),
         }
         Seen {
             octets,

@@ -7,7 +7,7 @@ use iwarp_types::Memory;
 use super::{Transmit, Transmitter, frame_copied};
 use crate::ddp::tx::Run;
 use crate::ddp::wire::UNTAGGED_LEN;
-use crate::qp::outbound::{Next, Segments, Step};
+use crate::qp::outbound::{Next, Segments, ShortFraming};
 use crate::qp::{Qp, short};
 
 /// Payload octets, at most: to take the queue pair once more would last longer than to copy them.
@@ -43,9 +43,9 @@ impl Transmitter {
                 Ok(framer.position())
             });
             match step {
-                Step::Last => return true,
-                Step::Done => {}
-                Step::Decided => {
+                ShortFraming::Last => return true,
+                ShortFraming::Done => {}
+                ShortFraming::Decided => {
                     let Next::Segments(segments) = next else { return true };
                     if !self.is_short(&segments.run) {
                         return true;
