@@ -13,7 +13,7 @@ use super::address::{rdma_bind_addr, rdma_resolve_addr, rdma_resolve_route};
 use super::create::{create, rdma_destroy_id};
 use super::id::CmId;
 use super::qp::{self, rdma_destroy_qp, rdma_destroy_srq};
-use super::wait::{Step, wait_for_step};
+use super::wait::{StepOutcome, wait_for_step};
 use crate::abi::{ibv_pd, ibv_qp_init_attr};
 use crate::guard::{self, Errno};
 use crate::refuse::refuse;
@@ -131,10 +131,10 @@ pub extern "C-unwind" fn rdma_get_request(
     listener: *mut rdma_cm_id,
     place: *mut *mut rdma_cm_id,
 ) -> c_int {
-    let step = if place.is_null() { Step::Asynchronous } else { wait_for_step(listener) };
+    let step = if place.is_null() { StepOutcome::Asynchronous } else { wait_for_step(listener) };
     let event = match step {
-        Step::Event(event) => event,
-        Step::Asynchronous => {
+        StepOutcome::Event(event) => event,
+        StepOutcome::Asynchronous => {
             return guard::minus_one(|| {
                 Err(refuse!(
                     EINVAL,
@@ -142,7 +142,7 @@ pub extern "C-unwind" fn rdma_get_request(
                 ))
             });
         }
-        Step::Failed => return -1,
+        StepOutcome::Failed => return -1,
     };
     guard::minus_one(|| {
         // SAFETY: the program's id.

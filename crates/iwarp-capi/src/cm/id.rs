@@ -43,11 +43,11 @@ pub(super) struct CmId {
     pub(super) id: Id,
     pub(super) shared: Arc<Shared>,
     pub(super) listed: Listed,
-    state: Mutex<State>,
+    state: Mutex<CmIdState>,
 }
 
 /// The facts about earlier steps that a step needs.
-pub(super) struct State {
+pub(super) struct CmIdState {
     /// The program gave no channel: steps wait.
     pub(super) sync: bool,
     /// Reads of the peer's to serve, and of our own to have outstanding, where the program leaves
@@ -143,7 +143,7 @@ impl CmId {
             pd: Cell::new(null_mut()),
             qp_type,
         };
-        let state = State {
+        let state = CmIdState {
             sync: false,
             responder_resources: 0,
             initiator_depth: 0,
@@ -234,7 +234,7 @@ impl CmId {
         self.abi.as_ptr()
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, CmIdState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -246,7 +246,7 @@ impl CmId {
 
 const NO_ECE: ibv_ece = ibv_ece { vendor_id: 0, options: 0, comp_mask: 0 };
 
-impl State {
+impl CmIdState {
     /// The state in a forked child: the settings of the program. The rest is the parent's.
     fn inherit(&self) -> Self {
         Self {
@@ -268,7 +268,7 @@ impl State {
     }
 }
 
-impl Drop for State {
+impl Drop for CmIdState {
     fn drop(&mut self) {
         if let Resolution::Done(info) = self.addrinfo {
             rdma_freeaddrinfo(info);

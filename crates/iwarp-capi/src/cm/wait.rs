@@ -98,9 +98,9 @@ fn next(channel: *mut rdma_event_channel, serial: &mut Option<u64>) -> Result<Ne
 /// cancellation point: nothing here waits for its `Drop`.
 pub(super) fn complete(id: *mut rdma_cm_id) -> c_int {
     let event = match wait_for_step(id) {
-        Step::Event(event) => event,
-        Step::Asynchronous => return 0,
-        Step::Failed => return -1,
+        StepOutcome::Event(event) => event,
+        StepOutcome::Asynchronous => return 0,
+        StepOutcome::Failed => return -1,
     };
     // SAFETY: the program's id, and an event that was just made.
     let (event_place, event_kind, status) =
@@ -115,7 +115,7 @@ pub(super) fn complete(id: *mut rdma_cm_id) -> c_int {
 }
 
 /// The outcome of [`wait_for_step`].
-pub(super) enum Step {
+pub(super) enum StepOutcome {
     Event(*mut rdma_cm_event),
     /// The program takes the events of this id from its channel.
     Asynchronous,
@@ -125,7 +125,7 @@ pub(super) enum Step {
 
 /// Acknowledges the event of a synchronous id's last step, and waits for the next. A cancellation
 /// point: nothing here waits for its `Drop`.
-pub(super) fn wait_for_step(id: *mut rdma_cm_id) -> Step {
+pub(super) fn wait_for_step(id: *mut rdma_cm_id) -> StepOutcome {
     let channel = guard::call(|| {
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
@@ -136,12 +136,12 @@ pub(super) fn wait_for_step(id: *mut rdma_cm_id) -> Step {
         Ok(id.channel.get())
     });
     let event = match channel {
-        Ok(channel) if channel.is_null() => return Step::Asynchronous,
+        Ok(channel) if channel.is_null() => return StepOutcome::Asynchronous,
         Ok(channel) => wait(channel),
         Err(error) => {
             guard::set_errno(error.number());
             null_mut()
         }
     };
-    if event.is_null() { Step::Failed } else { Step::Event(event) }
+    if event.is_null() { StepOutcome::Failed } else { StepOutcome::Event(event) }
 }

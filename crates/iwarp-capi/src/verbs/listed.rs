@@ -44,9 +44,9 @@ fn roster() -> Option<&'static Roster> {
 
 /// A use of an object, which others see counted.
 #[derive(Debug, Default)]
-pub(crate) struct Use(Listed);
+pub(crate) struct ShownUse(Listed);
 
-impl Use {
+impl ShownUse {
     pub(super) fn of(listed: &Listed) -> Self {
         if let Some(entry) = &listed.0 {
             entry.hold();
@@ -55,13 +55,13 @@ impl Use {
     }
 }
 
-impl Clone for Use {
+impl Clone for ShownUse {
     fn clone(&self) -> Self {
         Self::of(&self.0)
     }
 }
 
-impl Drop for Use {
+impl Drop for ShownUse {
     fn drop(&mut self) {
         if let Some(entry) = &self.0.0 {
             entry.release();
@@ -73,13 +73,13 @@ impl Drop for Use {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Life {
     holders: Arc<()>,
-    _shown: Use,
+    _shown: ShownUse,
 }
 
 impl Life {
     /// That of an object that is listed.
     pub(super) fn of(listed: &Listed) -> Self {
-        Self { holders: Arc::default(), _shown: Use::of(listed) }
+        Self { holders: Arc::default(), _shown: ShownUse::of(listed) }
     }
 
     /// True if something else holds on to the object that this belongs to.

@@ -11,7 +11,7 @@ use iwarp_os::roster;
 
 use super::Life;
 use super::counts::Kind;
-use super::listed::Use;
+use super::listed::ShownUse;
 use super::mapping::Mapping;
 use super::object::Object;
 use super::pd::Pd;
@@ -29,7 +29,7 @@ pub struct Mr {
     registered: RefCell<Option<Registered>>,
     pd: RefCell<Arc<Pd>>,
     /// Other processes see it among the uses of the domain.
-    shown: RefCell<Use>,
+    shown: RefCell<ShownUse>,
 }
 
 struct Registered {

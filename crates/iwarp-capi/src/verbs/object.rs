@@ -9,7 +9,7 @@ use iwarp_os::roster;
 
 use super::Context;
 use super::counts::{Counts, Kind};
-use super::listed::{Life, Listed, Use};
+use super::listed::{Life, Listed, ShownUse};
 use crate::abi::ibv_context;
 use crate::guard::Errno;
 use crate::refuse::refuse;
@@ -74,8 +74,8 @@ impl Object {
     }
 
     /// A use by what does not hold its life.
-    pub(crate) fn in_use(&self) -> Use {
-        Use::of(&self.listed)
+    pub(crate) fn in_use(&self) -> ShownUse {
+        ShownUse::of(&self.listed)
     }
 
     /// Its number.

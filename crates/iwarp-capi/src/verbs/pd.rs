@@ -11,7 +11,7 @@ use iwarp_os::{Heritable, roster};
 use super::context::{Held, tell_of_heir};
 use super::counts::Kind;
 use super::imports::Importable;
-use super::listed::Use;
+use super::listed::ShownUse;
 use super::object::Object;
 use super::{Context, Life};
 use crate::abi::{ibv_parent_domain_init_attr, ibv_pd, ibv_td, ibv_td_init_attr};
@@ -99,7 +99,7 @@ impl Pd {
     }
 
     /// A use that they see, by a memory region.
-    pub(crate) fn shown_use(&self) -> Use {
+    pub(crate) fn shown_use(&self) -> ShownUse {
         self.object.in_use()
     }
 
