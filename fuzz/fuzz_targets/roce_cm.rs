@@ -23,11 +23,11 @@ use libfuzzer_sys::fuzz_target;
 #[derive(Arbitrary, Debug)]
 struct Input {
     seed: u64,
-    steps: Vec<Step>,
+    steps: Vec<CmAction>,
 }
 
 #[derive(Arbitrary, Debug)]
-enum Step {
+enum CmAction {
     Connect {
         qp: u8,
         peer: u8,
@@ -137,11 +137,11 @@ impl World {
         CommId(self.ids[usize::from(which) % self.ids.len()])
     }
 
-    fn step(&mut self, step: &Step) {
+    fn step(&mut self, step: &CmAction) {
         let now = self.now;
         let manager = &mut self.manager;
         match *step {
-            Step::Connect { qp, peer: number, private_data } => {
+            CmAction::Connect { qp, peer: number, private_data } => {
                 let address = AddressVector::new(HERE.into(), peer(number));
                 let octets = [7; 255];
                 let connect = Connect {
@@ -157,7 +157,7 @@ impl World {
                 let id = manager.connect(&connect, now);
                 self.own(id);
             }
-            Step::Resolve { peer: number } => {
+            CmAction::Resolve { peer: number } => {
                 let address = AddressVector::new(HERE.into(), peer(number));
                 let path = Path::new(address, 0xc000);
                 let resolve =
@@ -165,7 +165,7 @@ impl World {
                 let id = manager.resolve(&resolve, now);
                 self.own(id);
             }
-            Step::Accept { id, qp, resources } => {
+            CmAction::Accept { id, qp, resources } => {
                 let id = self.id(id);
                 let parameters =
                     Parameters { responder_resources: resources, ..Parameters::default() };
@@ -178,32 +178,32 @@ impl World {
                 let answer = Answer { qp, qkey: 1, private_data: b"" };
                 let _ = self.manager.answer_datagrams(id, &answer, now);
             }
-            Step::Reject { id, reason } => {
+            CmAction::Reject { id, reason } => {
                 let (id, reason) = (self.id(id), RejectReason::from_code(reason));
                 let _ = self.manager.reject(id, reason, b"no", now);
             }
-            Step::Ready { id } => {
+            CmAction::Ready { id } => {
                 let id = self.id(id);
                 let _ = self.manager.ready(id, b"");
             }
-            Step::Disconnect { id } => {
+            CmAction::Disconnect { id } => {
                 let id = self.id(id);
                 let _ = self.manager.disconnect(id, b"", now);
             }
-            Step::Close { id } => {
+            CmAction::Close { id } => {
                 let id = self.id(id);
                 self.manager.close(id, now);
             }
-            Step::Packet { qp } => manager.packet_arrived(QpId(qp.into())),
-            Step::Wait { milliseconds } => {
+            CmAction::Packet { qp } => manager.packet_arrived(QpId(qp.into())),
+            CmAction::Wait { milliseconds } => {
                 self.now = now.plus(Duration::from_millis((milliseconds % 200_000).into()));
                 manager.advance(self.now);
             }
-            Step::Fitting { peer, attribute, local, remote, qp, ref octets } => {
+            CmAction::Fitting { peer, attribute, local, remote, qp, ref octets } => {
                 let datagram = self.fitting(peer, attribute, (local, remote), qp, octets);
                 self.receive(peer, &datagram);
             }
-            Step::Echo { peer, which, ref patches } => {
+            CmAction::Echo { peer, which, ref patches } => {
                 if let Some(octets) = self.sent.get(usize::from(which) % self.sent.len().max(1)) {
                     let mut octets = *octets;
                     for (at, octet) in patches {
@@ -212,7 +212,7 @@ impl World {
                     self.receive(peer, &octets);
                 }
             }
-            Step::Octets { peer, ref octets } => self.receive(peer, octets),
+            CmAction::Octets { peer, ref octets } => self.receive(peer, octets),
         }
     }
 

@@ -23,13 +23,13 @@ pub(super) struct Feed {
     stock: Stock,
     /// The peer's word about its own receives, where the ends tell each other.
     balance: Option<Arc<Balance>>,
-    state: Mutex<State>,
+    state: Mutex<FeedState>,
     /// Told when a receive was posted, or none will be.
     changed: Bell,
 }
 
 #[derive(Default)]
-struct State {
+struct FeedState {
     /// Receives that are to be posted.
     depth: usize,
     /// Receives in the order of posting, in which they are done, too.
@@ -45,7 +45,7 @@ struct State {
     /// The pool, and its number in the line there, which may be an old one, out of use.
     ticket: Option<(BlockPool, u64)>,
     /// Blocks of the one that it waits for, as far as it has them, in the order of
-    /// [`Stock::steps`].
+    /// [`Stock::shares`].
     gathered: Vec<Block>,
     /// The reason why it posts no more.
     over: Option<OperationError>,
@@ -77,7 +77,7 @@ struct Account {
     unsettled: bool,
 }
 
-impl State {
+impl FeedState {
     fn count(&self) -> usize {
         let taken = self.messages.len() + self.account.again;
         self.posted.len() + taken + self.blocks.len() + usize::from(self.posting)
@@ -127,12 +127,12 @@ pub struct Stock {
     pools: Vec<BlockPool>,
     /// The pools one by one, in an order that all receivers keep to: so no two wait for each
     /// other's blocks.
-    steps: Vec<Step>,
+    shares: Vec<PoolShare>,
     /// The program gets one block, and not a list of them.
     single: bool,
 }
 
-struct Step {
+struct PoolShare {
     pool: BlockPool,
     /// Which blocks of the receive are of this pool.
     places: Vec<usize>,
@@ -143,10 +143,10 @@ impl Stock {
         let mut order: Vec<_> = (0..pools.len()).collect();
         order.sort_by_key(|n| pools[*n].place());
         let same = |one: &usize, other: &usize| pools[*one].place() == pools[*other].place();
-        let step =
-            |places: &[usize]| Step { pool: pools[places[0]].clone(), places: places.into() };
-        let steps = order.chunk_by(same).map(step).collect();
-        Self { pools, steps, single }
+        let share =
+            |places: &[usize]| PoolShare { pool: pools[places[0]].clone(), places: places.into() };
+        let shares = order.chunk_by(same).map(share).collect();
+        Self { pools, shares, single }
     }
 
     pub(super) fn pools(&self) -> &[BlockPool] {
@@ -156,15 +156,15 @@ impl Stock {
     /// True if the pools were made with the blocks of one receive. A feed that waits for more holds
     /// up all behind it in the line for ever.
     pub(super) fn has_enough(&self) -> bool {
-        let enough = |step: &Step| step.places.len() <= step.pool.count().max(1);
-        self.steps.iter().all(enough)
+        let enough = |share: &PoolShare| share.places.len() <= share.pool.count().max(1);
+        self.shares.iter().all(enough)
     }
 
-    /// The step that comes after so many blocks; `None` when that is all.
-    fn step(&self, gathered: usize) -> Option<&Step> {
+    /// The share that comes after so many blocks; `None` when that is all.
+    fn share(&self, gathered: usize) -> Option<&PoolShare> {
         let mut before = 0;
-        self.steps.iter().find(|step| {
-            before += step.places.len();
+        self.shares.iter().find(|share| {
+            before += share.places.len();
             gathered < before
         })
     }
@@ -174,7 +174,7 @@ impl Stock {
         if self.single {
             return gathered.pop().into();
         }
-        let places = self.steps.iter().flat_map(|step| &step.places);
+        let places = self.shares.iter().flat_map(|share| &share.places);
         let mut blocks: Vec<_> = places.zip(gathered.drain(..)).collect();
         blocks.sort_unstable_by_key(|(place, _)| **place);
         Cargo::Several(blocks.into_iter().map(|(_, block)| block).collect())
@@ -193,14 +193,14 @@ impl Feed {
             core: Arc::downgrade(core),
             stock,
             balance,
-            state: Mutex::new(State { depth, ..State::default() }),
+            state: Mutex::new(FeedState { depth, ..FeedState::default() }),
             changed: Bell::new(),
         });
         feed.fill();
         feed
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, FeedState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -211,8 +211,8 @@ impl Feed {
     /// The pool in whose line it is, if it waits for blocks.
     pub(super) fn waits_for(&self) -> Option<&BlockPool> {
         let state = self.lock();
-        let step = self.stock.step(state.gathered.len()).filter(|_| state.waiting)?;
-        Some(&step.pool)
+        let share = self.stock.share(state.gathered.len()).filter(|_| state.waiting)?;
+        Some(&share.pool)
     }
 
     /// Posts as many receives as it lacks and the pools have blocks for; for the others it waits in
@@ -226,8 +226,8 @@ impl Feed {
             // Before it joins the line: it may be served at once.
             state.waiting = true;
             drop(state);
-            let blocks = match self.stock.steps.first() {
-                Some(step) => self.take(step),
+            let blocks = match self.stock.shares.first() {
+                Some(share) => self.take(share),
                 None => Some(Cargo::None),
             };
             if !blocks.is_some_and(|blocks| self.gather(blocks)) {
@@ -236,18 +236,18 @@ impl Feed {
         }
     }
 
-    /// Takes what is lacking of one receive beside these blocks, step by step, and posts it. False
-    /// when it has to wait in the line.
+    /// Takes what is lacking of one receive beside these blocks, one share after another, and posts
+    /// it. False when it has to wait in the line.
     fn gather(self: &Arc<Self>, mut more: Cargo<Block>) -> bool {
         loop {
-            let (step, surplus) = {
+            let (share, surplus) = {
                 let mut state = self.lock();
                 if state.over.is_none() {
                     state.gathered.extend(more.take());
                 }
-                match self.stock.step(state.gathered.len()) {
+                match self.stock.share(state.gathered.len()) {
                     _ if state.over.is_some() => (None, std::mem::take(&mut state.gathered)),
-                    Some(step) => (Some(step), Vec::new()),
+                    Some(share) => (Some(share), Vec::new()),
                     None => {
                         let blocks = self.stock.arrange(&mut state.gathered);
                         state.waiting = false;
@@ -258,27 +258,27 @@ impl Feed {
             };
             // Not while it is locked: they go back to their pools.
             drop((surplus, more.take()));
-            match step.and_then(|step| self.take(step)) {
+            match share.and_then(|share| self.take(share)) {
                 Some(blocks) => more = blocks,
                 None => return false,
             }
         }
     }
 
-    /// Takes the blocks of a step, or waits in the line for them.
-    fn take(self: &Arc<Self>, step: &Step) -> Option<Cargo<Block>> {
+    /// Takes the blocks of a share, or waits in the line for them.
+    fn take(self: &Arc<Self>, share: &PoolShare) -> Option<Cargo<Block>> {
         let waiter = Arc::downgrade(self) as Weak<dyn Supplied>;
-        let ticket = match step.pool.take_for(waiter, step.places.len()) {
+        let ticket = match share.pool.take_for(waiter, share.places.len()) {
             Ok(blocks) => return Some(blocks),
             Err(ticket) => ticket?,
         };
         let mut state = self.lock();
         let is_over = state.over.is_some();
-        state.ticket = Some((step.pool.clone(), ticket));
+        state.ticket = Some((share.pool.clone(), ticket));
         drop(state);
         if is_over {
             // It was not known when it stopped.
-            step.pool.leave_line(ticket);
+            share.pool.leave_line(ticket);
         }
         None
     }
@@ -287,7 +287,7 @@ impl Feed {
     /// where posting has completed operations, leaves it the blocks.
     fn post_locked<'a>(
         self: &'a Arc<Self>,
-        mut state: MutexGuard<'a, State>,
+        mut state: MutexGuard<'a, FeedState>,
         blocks: Cargo<Block>,
     ) {
         state.blocks.push(blocks);
@@ -392,7 +392,7 @@ impl Feed {
         self.tell(state);
     }
 
-    fn tell(&self, state: MutexGuard<'_, State>) {
+    fn tell(&self, state: MutexGuard<'_, FeedState>) {
         #[cfg(feature = "tokio")]
         let mut state = state;
         #[cfg(feature = "tokio")]

@@ -31,11 +31,11 @@ use crate::{Block, Failure, OperationError, Outcome};
 /// [`Receiver`](crate::Receiver), which loses none however it is waited for.
 #[must_use = "the blocks come back with it"]
 pub struct Pending<T> {
-    state: State,
+    state: PendingState,
     outcome: PhantomData<fn() -> T>,
 }
 
-enum State {
+enum PendingState {
     /// Posted, or collected in the list.
     UnderWay(Arc<Handle>, u64, Option<Arc<List>>),
     /// It was refused.
@@ -47,15 +47,15 @@ enum State {
 impl<T: Outcome> Pending<T> {
     pub(super) fn new(handle: &Arc<Handle>, posted: Result<u64, Failure>) -> Self {
         let state = match posted {
-            Ok(id) => State::UnderWay(Arc::clone(handle), id, None),
-            Err(failure) => State::Refused(Box::new(failure)),
+            Ok(id) => PendingState::UnderWay(Arc::clone(handle), id, None),
+            Err(failure) => PendingState::Refused(Box::new(failure)),
         };
         Self { state, outcome: PhantomData }
     }
 
     /// As [`Self::new`], for an operation that was not posted, but collected.
     pub(super) fn collected(mut self, list: &Arc<List>) -> Self {
-        if let State::UnderWay(_, _, of) = &mut self.state {
+        if let PendingState::UnderWay(_, _, of) = &mut self.state {
             *of = Some(Arc::clone(list));
         }
         self
@@ -63,7 +63,7 @@ impl<T: Outcome> Pending<T> {
 
     /// Posts what was collected, where the operation is part of that: it would never be done.
     pub(super) fn ensure_posted(&mut self) {
-        if let State::UnderWay(handle, _, list) = &mut self.state
+        if let PendingState::UnderWay(handle, _, list) = &mut self.state
             && let Some(core) = handle.alive()
             && let Some(list) = list.take()
         {
@@ -75,8 +75,10 @@ impl<T: Outcome> Pending<T> {
     #[cfg(feature = "tokio")]
     pub(super) fn core(&self) -> Result<Option<&Arc<Core>>, OperationError> {
         match &self.state {
-            State::UnderWay(handle, ..) => handle.check().map(Some).map_err(OperationError::Wait),
-            State::Refused(_) | State::Over => Ok(None),
+            PendingState::UnderWay(handle, ..) => {
+                handle.check().map(Some).map_err(OperationError::Wait)
+            }
+            PendingState::Refused(_) | PendingState::Over => Ok(None),
         }
     }
 
@@ -91,17 +93,17 @@ impl<T: Outcome> Pending<T> {
 
     /// As [`Self::take`]; `by` is woken when there is one, if there is none.
     pub(super) fn take_or_wake(&mut self, by: Option<&Waker>) -> Option<Result<T, Failure>> {
-        match std::mem::replace(&mut self.state, State::Over) {
-            State::UnderWay(handle, id, list) => {
+        match std::mem::replace(&mut self.state, PendingState::Over) {
+            PendingState::UnderWay(handle, id, list) => {
                 let ended = handle.alive().and_then(|core| core.take_or_wake(id, by));
                 let Some(ended) = ended else {
-                    self.state = State::UnderWay(handle, id, list);
+                    self.state = PendingState::UnderWay(handle, id, list);
                     return None;
                 };
                 Some(outcome_of(ended))
             }
-            State::Refused(failure) => Some(Err(*failure)),
-            State::Over => panic!("the outcome of an operation is taken once"),
+            PendingState::Refused(failure) => Some(Err(*failure)),
+            PendingState::Over => panic!("the outcome of an operation is taken once"),
         }
     }
 
@@ -128,13 +130,13 @@ impl<T: Outcome> Pending<T> {
 
     pub(super) fn wait_until(&mut self, deadline: Option<Instant>) -> Option<Result<T, Failure>> {
         self.ensure_posted();
-        if let State::UnderWay(handle, id, _) = &self.state {
+        if let PendingState::UnderWay(handle, id, _) = &self.state {
             let core = handle.check().map_err(OperationError::Wait);
             let ended = match core.and_then(|core| core.wait_and_take(*id, deadline)) {
                 Ok(ended) => ended?,
                 Err(error) => return Some(Err(Failure::new(error, None))),
             };
-            self.state = State::Over;
+            self.state = PendingState::Over;
             return Some(outcome_of(ended));
         }
         self.take()
@@ -144,12 +146,12 @@ impl<T: Outcome> Pending<T> {
     /// before the batch is posted.
     pub fn is_done(&self) -> bool {
         match &self.state {
-            State::UnderWay(handle, id, _) => {
+            PendingState::UnderWay(handle, id, _) => {
                 let Some(core) = handle.alive() else { return false };
                 core.progress();
                 core.is_done(*id)
             }
-            State::Refused(_) | State::Over => true,
+            PendingState::Refused(_) | PendingState::Over => true,
         }
     }
 }
@@ -172,15 +174,15 @@ fn outcome<T: Outcome>(completion: &WorkCompletion, cargo: Cargo<Block>) -> Resu
 impl<T> Pending<T> {
     pub(super) fn id(&self) -> Option<u64> {
         match &self.state {
-            State::UnderWay(_, id, _) => Some(*id),
-            State::Refused(_) | State::Over => None,
+            PendingState::UnderWay(_, id, _) => Some(*id),
+            PendingState::Refused(_) | PendingState::Over => None,
         }
     }
 
     /// The reason why it was refused, if it was.
     pub(super) fn refusal(&mut self) -> Option<Failure> {
-        match std::mem::replace(&mut self.state, State::Over) {
-            State::Refused(failure) => Some(*failure),
+        match std::mem::replace(&mut self.state, PendingState::Over) {
+            PendingState::Refused(failure) => Some(*failure),
             state => {
                 self.state = state;
                 None
@@ -190,7 +192,8 @@ impl<T> Pending<T> {
 
     /// Gives up the outcome.
     pub(super) fn leave(&mut self) {
-        if let State::UnderWay(handle, id, _) = std::mem::replace(&mut self.state, State::Over)
+        if let PendingState::UnderWay(handle, id, _) =
+            std::mem::replace(&mut self.state, PendingState::Over)
             && let Some(core) = handle.alive()
         {
             core.leave(id);
@@ -207,9 +210,9 @@ impl<T> Drop for Pending<T> {
 impl<T> fmt::Debug for Pending<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match &self.state {
-            State::UnderWay(..) => "under way",
-            State::Refused(_) => "refused",
-            State::Over => "over",
+            PendingState::UnderWay(..) => "under way",
+            PendingState::Refused(_) => "refused",
+            PendingState::Over => "over",
         };
         f.debug_tuple("Pending").field(&state).finish()
     }

@@ -70,7 +70,7 @@ pub(crate) enum Thing {
     End,
 }
 
-enum Step {
+enum StoryEntry {
     Mark(What),
     Happened(Side, Thing),
 }
@@ -79,12 +79,12 @@ impl Story {
     /// Makes one story of both processes' journals. The bytes that one sent must be those that the
     /// other received.
     pub(crate) fn new(client: &Log, server: &Log) -> Result<Self> {
-        let mut steps: Vec<(u64, Step)> = Vec::new();
+        let mut steps: Vec<(u64, StoryEntry)> = Vec::new();
         for (side, log) in [(Side::Client, client), (Side::Server, server)] {
             steps.extend(log.events.iter().map(|event| {
                 let step = match &event.what {
-                    What::Deed(deed) => Step::Happened(side, Thing::Deed(deed.clone())),
-                    mark => Step::Mark(mark.clone()),
+                    What::Deed(deed) => StoryEntry::Happened(side, Thing::Deed(deed.clone())),
+                    mark => StoryEntry::Mark(mark.clone()),
                 };
                 (event.at, step)
             }));
@@ -99,8 +99,8 @@ impl Story {
         let mut early = Vec::new();
         for (at, step) in steps {
             match step {
-                Step::Mark(mark) => story.mark(mark, &mut early),
-                Step::Happened(side, what) => {
+                StoryEntry::Mark(mark) => story.mark(mark, &mut early),
+                StoryEntry::Happened(side, what) => {
                     let happened = Happened { at: at - began, side, what };
                     match story.part() {
                         Some(part) => part.happened.push(happened),
@@ -175,7 +175,7 @@ impl<'a> Connection<'a> {
         all.collect()
     }
 
-    fn steps(&self) -> Result<Vec<(u64, Step)>> {
+    fn steps(&self) -> Result<Vec<(u64, StoryEntry)>> {
         let mut steps = Vec::new();
         let sides = [Side::Client, Side::Server];
         let streams = [0, 1].map(|side| {
@@ -195,11 +195,11 @@ impl<'a> Connection<'a> {
                 let came = time_of(&self.received[1 - number], last);
                 let Some(at) = left.or(came) else { continue };
                 let took = left.zip(came).map(|(left, came)| came.saturating_sub(left));
-                steps.push((at, Step::Happened(side, Thing::Frame(frame, took))));
+                steps.push((at, StoryEntry::Happened(side, Thing::Frame(frame, took))));
             }
             if let Some(end) = self.received[1 - number].iter().find(|piece| piece.bytes.is_empty())
             {
-                steps.push((end.at, Step::Happened(side, Thing::End)));
+                steps.push((end.at, StoryEntry::Happened(side, Thing::End)));
             }
         }
         Ok(steps)

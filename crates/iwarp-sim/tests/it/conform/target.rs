@@ -72,7 +72,7 @@ pub(super) enum Defect {
 }
 
 #[derive(Debug)]
-enum State {
+enum TargetState {
     /// A server that waits for its Request.
     Listening(Responder),
     /// A server that is about to accept.
@@ -95,7 +95,7 @@ struct Core {
 
 #[derive(Debug)]
 pub(super) struct Target {
-    state: State,
+    state: TargetState,
     host: Host,
     offer: Vec<u8>,
     manner: Manner,
@@ -136,7 +136,7 @@ impl Target {
         }
         host.register(PD, INBOX, BASE * 9, RECEIVES * ROOM, Access::LOCAL_WRITE);
         Self {
-            state: State::Closed,
+            state: TargetState::Closed,
             host,
             offer: offer.encode(),
             manner,
@@ -156,7 +156,7 @@ impl Target {
 
     /// A server, to which a tester has just connected.
     pub(super) fn server(manner: Manner, now: Time) -> Self {
-        let state = State::Listening(Responder::new(Self::terms(manner), now));
+        let state = TargetState::Listening(Responder::new(Self::terms(manner), now));
         Self { state, ..Self::new(manner) }
     }
 
@@ -166,28 +166,30 @@ impl Target {
         let initiator =
             Initiator::new(Self::terms(manner), &target.offer, now).expect("valid terms");
         let request = initiator.request().to_vec();
-        (Self { state: State::Calling(Box::new(initiator)), ..target }, request)
+        (Self { state: TargetState::Calling(Box::new(initiator)), ..target }, request)
     }
 
     /// When it wants to be woken.
     pub(super) fn alarm(&self) -> Option<Time> {
         match &self.state {
-            State::Listening(responder) => Some(responder.deadline()),
-            State::Thinking(_, until) => Some(*until),
-            State::Calling(initiator) => Some(initiator.deadline()),
-            State::Operating(core) => core.qp.borrow().poll_timeout(),
-            State::Closed => None,
+            TargetState::Listening(responder) => Some(responder.deadline()),
+            TargetState::Thinking(_, until) => Some(*until),
+            TargetState::Calling(initiator) => Some(initiator.deadline()),
+            TargetState::Operating(core) => core.qp.borrow().poll_timeout(),
+            TargetState::Closed => None,
         }
     }
 
     /// The time that [`Self::alarm`] named has come.
     pub(super) fn wake(&mut self, now: Time) -> Vec<Chunk> {
-        match std::mem::replace(&mut self.state, State::Closed) {
-            State::Thinking(responder, _) => self.accept(&responder, now),
-            State::Listening(_) | State::Calling(_) | State::Closed => vec![Chunk::Fin],
-            State::Operating(core) => {
+        match std::mem::replace(&mut self.state, TargetState::Closed) {
+            TargetState::Thinking(responder, _) => self.accept(&responder, now),
+            TargetState::Listening(_) | TargetState::Calling(_) | TargetState::Closed => {
+                vec![Chunk::Fin]
+            }
+            TargetState::Operating(core) => {
                 core.qp.borrow_mut().handle_timeout(now);
-                self.state = State::Operating(core);
+                self.state = TargetState::Operating(core);
                 self.work()
             }
         }
@@ -223,7 +225,7 @@ impl Target {
             self.post(&core, slot);
         }
         core.qp.borrow_mut().establish(terms, now);
-        self.state = State::Operating(Box::new(core));
+        self.state = TargetState::Operating(Box::new(core));
     }
 
     fn sge(slot: usize, len: usize) -> Sge {
@@ -242,36 +244,36 @@ impl Target {
         match chunk {
             Chunk::Bytes(bytes) => self.inbox.extend(bytes),
             Chunk::Reset => {
-                if let State::Operating(core) = &self.state {
+                if let TargetState::Operating(core) = &self.state {
                     core.qp.borrow_mut().lost();
                     self.work();
                 }
                 self.check_end();
-                self.state = State::Closed;
+                self.state = TargetState::Closed;
                 return Vec::new();
             }
             Chunk::Fin => {
-                if let State::Operating(core) = &mut self.state {
+                if let TargetState::Operating(core) = &mut self.state {
                     core.rx.eof(&core.qp, self.inbox.len(), || None);
                     let chunks = self.work();
                     self.check_end();
                     return chunks;
                 }
-                self.state = State::Closed;
+                self.state = TargetState::Closed;
                 return vec![Chunk::Fin];
             }
         }
-        match std::mem::replace(&mut self.state, State::Closed) {
-            State::Listening(mut responder) => match responder.receive(&self.inbox) {
-                Ok(None) => self.state = State::Listening(responder),
+        match std::mem::replace(&mut self.state, TargetState::Closed) {
+            TargetState::Listening(mut responder) => match responder.receive(&self.inbox) {
+                Ok(None) => self.state = TargetState::Listening(responder),
                 Ok(Some((_, used))) => {
                     self.inbox.drain(..used);
-                    self.state = State::Thinking(responder, Time(now.0 + THOUGHT));
+                    self.state = TargetState::Thinking(responder, Time(now.0 + THOUGHT));
                 }
                 Err(_) => return vec![Chunk::Fin],
             },
-            State::Calling(mut initiator) => match initiator.receive(&self.inbox) {
-                Ok(None) => self.state = State::Calling(initiator),
+            TargetState::Calling(mut initiator) => match initiator.receive(&self.inbox) {
+                Ok(None) => self.state = TargetState::Calling(initiator),
                 Ok(Some((reply, used))) if reply.accepted => {
                     self.inbox.drain(..used);
                     self.operate(&reply.negotiated, now);
@@ -279,18 +281,20 @@ impl Target {
                 }
                 Ok(Some(_)) | Err(_) => return vec![Chunk::Fin],
             },
-            State::Operating(core) => {
-                self.state = State::Operating(core);
+            TargetState::Operating(core) => {
+                self.state = TargetState::Operating(core);
                 return self.work();
             }
-            state @ (State::Thinking(..) | State::Closed) => self.state = state,
+            state @ (TargetState::Thinking(..) | TargetState::Closed) => self.state = state,
         }
         Vec::new()
     }
 
     /// Receives, answers and sends until nothing moves any more.
     fn work(&mut self) -> Vec<Chunk> {
-        let State::Operating(mut core) = std::mem::replace(&mut self.state, State::Closed) else {
+        let TargetState::Operating(mut core) =
+            std::mem::replace(&mut self.state, TargetState::Closed)
+        else {
             return Vec::new();
         };
         let mut chunks = Vec::new();
@@ -317,7 +321,7 @@ impl Target {
             let finish = disposition == Disposition::Finish;
             chunks.push(if finish { Chunk::Fin } else { Chunk::Reset });
         }
-        self.state = State::Operating(core);
+        self.state = TargetState::Operating(core);
         chunks
     }
 
@@ -423,7 +427,7 @@ impl Target {
 
     /// The stream has ended, so that nothing may be left of what was posted.
     fn check_end(&mut self) {
-        if self.posted != (0, 0) && matches!(self.state, State::Operating(_)) {
+        if self.posted != (0, 0) && matches!(self.state, TargetState::Operating(_)) {
             self.wrong.push(format!("{:?} requests never complete", self.posted));
         }
     }
