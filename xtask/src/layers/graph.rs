@@ -108,6 +108,27 @@ impl Graph {
         problems.into_iter().collect()
     }
 
+    /// One line for each module of `above` that names a module of `behind` by a path on which
+    /// `front` does not come first.
+    pub(super) fn arrows_past(&self, front: &str, above: &[&str], behind: &[&str]) -> Vec<String> {
+        let is_in = |index: usize, names: &[&str]| {
+            let path = &self.modules[index].path;
+            !path.is_empty() && place_of(path, &[names]).is_some()
+        };
+        let mut problems = BTreeSet::new();
+        for (from, module) in self.modules.iter().enumerate().filter(|(at, _)| is_in(*at, above)) {
+            for Named { path, line, .. } in &module.named {
+                let ends = self.follow(from, path, HOPS).unwrap_or_default();
+                let first = ends.into_iter().find(|to| is_in(*to, behind) || is_in(*to, &[front]));
+                if let Some(to) = first.filter(|to| is_in(*to, behind)) {
+                    let (from, to) = (&module.file, &self.modules[to].file);
+                    problems.insert(format!("{from}:{line} names {to}, which is behind {front}"));
+                }
+            }
+        }
+        problems.into_iter().collect()
+    }
+
     /// One line for each circle that has modules of `layer` in it; "" is the whole crate.
     pub(super) fn circles_in(&self, layer: &str) -> Vec<String> {
         let below = format!("{layer}::");

@@ -24,12 +24,21 @@ use graph::Graph;
 /// Files of one layer may name each other in a circle, but not those of the layers in `linear`.
 /// Modules of `apart` do not name each other at all. The first list of `neutral` has modules that
 /// name no crate of the second, nor module of another crate. The name "" stands for all modules.
+/// The modules above `front` name those behind it only as it passes them on.
 struct Crate {
     name: &'static str,
     layers: &'static [&'static [&'static str]],
     linear: &'static [&'static str],
     apart: &'static [&'static str],
     neutral: (&'static [&'static str], &'static [&'static str]),
+    front: Option<Front>,
+}
+
+/// A module, those above it, and those behind it.
+struct Front {
+    name: &'static str,
+    above: &'static [&'static str],
+    behind: &'static [&'static str],
 }
 
 const CRATES: [Crate; 5] = [
@@ -39,6 +48,7 @@ const CRATES: [Crate; 5] = [
         linear: &[],
         apart: &[],
         neutral: (&[], &[]),
+        front: None,
     },
     Crate {
         name: "iwarp-roce",
@@ -52,6 +62,7 @@ const CRATES: [Crate; 5] = [
         linear: &[],
         apart: &[],
         neutral: (&[], &[]),
+        front: None,
     },
     Crate {
         name: "iwarp",
@@ -73,6 +84,11 @@ const CRATES: [Crate; 5] = [
             &["port", "engine", "connect", "verbs", "drive", "cm"],
             &["iwarp_proto", "iwarp_roce"],
         ),
+        front: Some(Front {
+            name: "wire::choice",
+            above: &["verbs", "drive", "cm"],
+            behind: &["wire::iwarp", "wire::roce"],
+        }),
     },
     Crate {
         name: "iwarp-session",
@@ -91,6 +107,7 @@ const CRATES: [Crate; 5] = [
                 "iwarp::wire",
             ],
         ),
+        front: None,
     },
     Crate {
         name: "iwarp-capi",
@@ -99,6 +116,7 @@ const CRATES: [Crate; 5] = [
         linear: &["verbs", "cm"],
         apart: &[],
         neutral: (&[], &[]),
+        front: None,
     },
 ];
 
@@ -106,7 +124,7 @@ const CRATES: [Crate; 5] = [
 pub(crate) fn check() -> Result<String> {
     let mut notes = Vec::new();
     let mut problems = Vec::new();
-    for Crate { name, layers, linear, apart, neutral } in &CRATES {
+    for Crate { name, layers, linear, apart, neutral, front } in &CRATES {
         let load = |file: &str| fs::read_to_string(shell::root().join(file)).ok();
         let graph = Graph::new(source::read(&format!("crates/{name}/src/lib.rs"), &load)?);
         if !layers.is_empty() {
@@ -115,6 +133,9 @@ pub(crate) fn check() -> Result<String> {
         problems.extend(graph.arrows_between(apart));
         let (modules, crates) = neutral;
         problems.extend(graph.arrows_out(modules, crates));
+        if let Some(Front { name, above, behind }) = front {
+            problems.extend(graph.arrows_past(name, above, behind));
+        }
         for layer in *linear {
             problems.extend(graph.circles_in(layer));
         }

@@ -156,6 +156,27 @@ fn wings_do_not_name_each_other() {
 }
 
 #[test]
+fn modules_above_a_front_name_what_is_behind_it_only_by_the_front() {
+    let files = [
+        ("src/lib.rs", "mod wire;\nmod verbs;\nmod engine;\npub use wire::wing::Link;"),
+        ("src/wire/mod.rs", "pub mod choice;\npub mod wing;"),
+        ("src/wire/choice.rs", "pub use super::wing::Offer;\npub struct Wires;"),
+        ("src/wire/wing.rs", "pub struct Link;\npub struct Offer;"),
+        ("src/verbs.rs", "use crate::wire::choice::{Offer, Wires};\nuse crate::wire::wing::Link;"),
+        ("src/engine.rs", "use crate::wire::wing::Link;"),
+    ];
+    let past = |files: &[(&str, &str)]| {
+        graph(files).arrows_past("wire::choice", &["verbs"], &["wire::wing"])
+    };
+    let found = "src/verbs.rs:2 names src/wire/wing.rs, which is behind wire::choice";
+    assert_eq!(past(&files), [found]);
+    let by_root =
+        files.map(|(file, text)| (file, text.replace("crate::wire::wing::L", "crate::L")));
+    assert_eq!(past(&by_root.each_ref().map(|(file, text)| (*file, text.as_str()))), [found]);
+    assert_eq!(graph(&files).arrows_past("wire::choice", &["verbs"], &[]), [""; 0]);
+}
+
+#[test]
 fn neutral_modules_name_no_protocol() {
     let files = [
         ("src/lib.rs", "mod wire;\nmod engine;"),

@@ -28,8 +28,7 @@ use crate::verbs::cq::CompletionQueue;
 use crate::verbs::device::ATTRIBUTES;
 use crate::verbs::pd::{PdCore, ProtectionDomain};
 use crate::verbs::srq::SharedReceiveQueue;
-use crate::wire::choice::Begun;
-use crate::wire::iwarp::link::Link;
+use crate::wire::choice::{self, Begun};
 
 /// The settings of a queue pair: the two completion queues, and by chained setters what differs
 /// from [`Self::new`].
@@ -322,9 +321,7 @@ impl QueuePair {
     /// `InvalidInput` where it has one, or speaks iWARP; others from the system.
     #[doc(hidden)]
     pub fn attach(&self, port: Box<dyn Port>, ended: Sender<Ended>) -> io::Result<()> {
-        let endpoint = self.endpoint()?;
-        let connection = endpoint.engine.worker.next_id();
-        Link::attach_other(endpoint, port, connection, Arc::new(TellEnd(ended)), || {})
+        choice::attach(self.endpoint()?, port, Arc::new(TellEnd(ended)))
     }
 
     fn of(inner: Inner, attributes: &QueuePairAttributes<'_>) -> Self {

@@ -312,9 +312,19 @@ impl Meet {
     pub(super) fn met(&self, peer: &Peer, stream: Box<dyn Port>) -> io::Result<()> {
         let endpoint = self.endpoint.upgrade().filter(|_| self.is_wanted(peer));
         let endpoint = endpoint.ok_or_else(closed)?;
-        let number = endpoint.engine.worker.next_id();
-        Link::attach_other(&endpoint, stream, number, Arc::new(Nobody), || {})
+        attach(&endpoint, stream, Arc::new(Nobody))
     }
+}
+
+/// Runs a connected stream on a core that is not iWARP's, without any start-up. The observer is
+/// told of its end.
+pub(crate) fn attach(
+    endpoint: &Arc<Endpoint>,
+    stream: Box<dyn Port>,
+    observer: Arc<dyn Observer>,
+) -> io::Result<()> {
+    let number = endpoint.engine.worker.next_id();
+    Link::attach_other(endpoint, stream, number, observer, || {})
 }
 
 impl fmt::Debug for Meet {

@@ -18,6 +18,7 @@ pub mod wing;
 
 pub(crate) use self::connect::{Wires, joined};
 pub(crate) use self::core::Begun;
+pub(crate) use self::foreign::attach;
 pub(crate) use super::roce::prospect::set_named_attributes as set_attributes;
 pub(crate) use super::roce::service::Offer;
 /// Q_Key of the queue pairs of datagram services of `RDMA_PS_UDP`, and of multicast groups.
