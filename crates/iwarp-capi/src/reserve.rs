@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_large_is_refused() {
+    fn large_requests_are_refused() {
         static OTHER: Reserve = Reserve::new();
         for (size, align) in [(LARGEST + 1, 1), (64, 128)] {
             assert!(OTHER.take(&Layout::from_size_align(size, align).unwrap()).is_null());

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_leaves_the_register_as_it_was() {
+    fn an_empty_update_leaves_the_register_as_it_was() {
         let mut crc = Digest::from_register(Polynomial::Castagnoli, 0x1234_5678);
         crc.update(&[]);
         assert_eq!(crc.register(), 0x1234_5678);

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_named() {
+    fn malformed_addresses_are_named() {
         for text in ["[::1", "[::1]7", "there:", "there:port", "192.0.2.1:65536"] {
             assert!(HostPort::parse(text).unwrap_err().contains(text), "{text}");
         }

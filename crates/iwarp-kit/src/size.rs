@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_is_exact() {
+    fn shown_sizes_parse_to_the_exact_number() {
         for octets in [0, 1, 1000, 1024, 1 << 20, (1 << 20) + 1024, 5 << 30] {
             if octets > 0 {
                 assert_eq!(parse(&show(octets).replace("bytes", "")), Ok(octets));

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_back_ends_with_the_last_octet_and_lies_in_one_word() {
+    fn octets_kept_back_end_with_the_last_and_lie_in_one_word() {
         for addr in 64..80_usize {
             for n in 1..40 {
                 let kept = kept_back(addr, n);

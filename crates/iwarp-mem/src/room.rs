@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_no_machine_has_is_refused() {
+    fn impossible_sizes_are_refused() {
         assert_eq!(zeroed(usize::MAX), Err(OutOfMemory));
         assert_eq!(zeroed(isize::MAX as usize), Err(OutOfMemory));
         assert_eq!(zeroed(0), Ok(Vec::new()));

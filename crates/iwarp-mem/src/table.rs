@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_rested_long_enough_may_be_drawn_again() {
+    fn a_rested_index_may_be_drawn_again() {
         let table = StagTable::new();
         let use_one = || {
             let (stag, _) = table.allocate(Kind::Window).unwrap();
@@ -478,7 +478,7 @@ mod tests {
 
     /// Every index that is alive is found through growth and removals, and no other.
     #[test]
-    fn what_is_there_is_found() {
+    fn lookups_find_live_indices_and_no_others() {
         let table = StagTable::new();
         assert!(table.lookup(Stag(0x1234_5678)).is_none());
         let mut stags: Vec<Stag> =

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_reported_is_what_the_system_shows() {
+    fn reported_interfaces_match_the_system() {
         for interface in interfaces().unwrap() {
             let shown = |file: &str| {
                 let path = format!("/sys/class/net/{}/{file}", interface.name);

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_counted_by_two_adds_up() {
+    fn counts_of_two_boards_add_up() {
         let path = std::env::temp_dir().join(format!("iwarp-board-{}", std::process::id()));
         std::fs::write(&path, [0; OCTETS - 1]).unwrap();
         assert!(Board::open(&path).is_err());

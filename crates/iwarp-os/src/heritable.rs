@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_inherited_is_not_dropped() {
+    fn an_inherited_value_is_not_dropped() {
         let (first, own) = (Arc::new(()), Arc::new(()));
         let kept = Heritable::new(Arc::clone(&first));
         let code = in_child_process(|| {

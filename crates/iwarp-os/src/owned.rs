@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn where_it_was_made_it_is_dropped() {
+    fn a_value_is_dropped_in_the_process_that_made_it() {
         let dropped = std::cell::Cell::new(false);
         let owned = ProcessOwned::new(Told(&dropped));
         assert_eq!(owned.derive(|_| 1).into_alive(), Some(1));

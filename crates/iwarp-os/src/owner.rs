@@ -256,7 +256,7 @@ mod tests {
 
     /// Neither is root's, for which they would be taken.
     #[test]
-    fn what_no_process_has_is_nobodys() {
+    fn a_socket_without_a_process_has_no_owner() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
         let stream = TcpStream::connect(at).unwrap();

@@ -173,7 +173,7 @@ mod tests {
     proptest! {
         /// A sender that does not know the PSNs proves nothing, no matter what it says.
         #[test]
-        fn nobody_else_proves_anything(psn in 0..1_u32 << 24, response: bool, qp in 0..40_u32) {
+        fn senders_without_the_psns_prove_nothing(psn in 0..1_u32 << 24, response: bool, qp in 0..40_u32) {
             let aeth = Aeth { syndrome: Syndrome::ACK, msn: 0 };
             let message = match response {
                 true => Message::Acknowledge(aeth),

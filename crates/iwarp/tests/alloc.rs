@@ -197,7 +197,7 @@ fn assert_steady(what: &str, mut message: impl FnMut(usize)) {
 
 /// One test: others beside it would be counted too.
 #[test]
-fn nothing_is_allocated_per_message() {
+fn messages_allocate_nothing() {
     // With one test at a time the harness runs it itself.
     IS_HARNESS.set(false);
     for (crc, markers) in [(true, false), (false, false), (true, true)] {

@@ -110,7 +110,7 @@ fn serve_one(device: &Device, listener: &Listener) -> Vec<u8> {
 
 /// Covers: RDMAP-5040-8.1.1-10, SEC-5042-7.1-01
 #[test]
-fn what_a_child_inherits_answers_with_errors_and_can_be_dropped() {
+fn inherited_handles_answer_with_errors_and_can_be_dropped() {
     let _alone = common::alone();
     let before = sockets();
     let (client, server) = Setup::default().connect();

@@ -386,7 +386,7 @@ fn traffic_goes_on_or_ends() {
 
 /// The server's program posts no receives: what comes is put aside, or ends the connection.
 #[test]
-fn what_waits_for_receives_is_kept_or_ends_the_connection() {
+fn messages_without_receives_are_kept_or_end_the_connection() {
     const LEN: usize = 100_000;
     const COUNT: usize = 6;
     starve(|starving| {

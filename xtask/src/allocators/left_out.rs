@@ -43,7 +43,7 @@ mod tests {
     use crate::shell;
 
     #[test]
-    fn what_is_named_exists() {
+    fn named_tests_exist() {
         let mut grep = shell::program("grep");
         let line = "^ *(fn [a-z_0-9]+|[a-z_]+ = \"|scenarios! \\{ [a-z]+)";
         grep.args(["-rhE", line, super::super::TESTS]);

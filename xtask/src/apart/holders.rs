@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_holds_what_is_free() {
+    fn a_free_port_has_no_holders() {
         assert_eq!(in_the_way(0), Vec::<String>::new());
     }
 

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_run_covers_nothing() {
+    fn tests_that_do_not_run_cover_nothing() {
         for (text, what) in [
             ("/// Covers: A-1\nfn other() {}", "no test"),
             ("/// Covers: A-1\n#[cfg(test)]\nmod tests {", "no test"),

@@ -54,14 +54,14 @@ mod tests {
     }
 
     #[test]
-    fn what_exists_is_no_problem() {
+    fn existing_names_are_no_problem() {
         let tests = BTreeSet::from(["crates/a/tests/b.rs::c".to_owned()]);
         let text = rows() + "A test: `crates/a/tests/b.rs::c`; `IWARP_CRC=off`, `IWARP_CRC`.";
         assert_eq!(judge(&text, "| `IWARP_CRC` | on |", &tests), [""; 0]);
     }
 
     #[test]
-    fn what_does_not_exist_is_named() {
+    fn missing_names_are_reported() {
         let text = rows().replace("§6.4.3.2 ", "6.4.3.2 ") + "`crates/a.rs::gone`, `IWARP_X`";
         let problems = judge(&text, "", &BTreeSet::new());
         assert_eq!(

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_linked_statically_has_the_notice_of_its_c_library() {
+    fn static_programs_have_the_notice_of_their_c_library() {
         let notice = super::of_musl().expect("the project's licence");
         assert!(notice.contains("Rich Felker") && notice.contains("Permission is hereby"));
         assert!(!notice.contains("iwarp"), "{notice}");

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_written_baseline_is_read_back() {
         let table = table(&[("a", 160.0), ("b_b", 66_321.5)]);
         assert_eq!(table.to_string().parse::<Baseline>().unwrap(), table);
         assert!("a many".parse::<Baseline>().is_err());

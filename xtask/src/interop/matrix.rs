@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_refused_with_its_line() {
+    fn unknown_words_are_refused_with_their_line() {
         for (text, line) in [
             ("program a\n  serve r\n", "line 2"),
             ("program a speed=1\n", "line 1"),

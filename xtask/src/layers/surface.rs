@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_programs_do_not_see_may_name_what_it_likes() {
+    fn private_items_may_name_any_type() {
         let import = "use iwarp_proto::qp::Fault;\n";
         for own in [
             "pub(crate) struct A { pub fault: Fault }",

@@ -82,7 +82,7 @@ fn re_exports_are_followed_to_the_file_that_defines() {
 }
 
 #[test]
-fn what_is_above_may_not_be_called_without_being_named_either() {
+fn methods_from_above_may_not_be_called_either() {
     let found = one("fn f(below: &super::Below) {\n    below.raise();\n}");
     assert_eq!(found, "src/low/user.rs:2 calls `raise` of src/high/handle.rs, which is above it");
     assert_eq!(judged("fn f(o: &Other) { o.raise() }\nimpl Other { fn raise(&self) {} }"), [""; 0]);

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_pages_refer_to_is_found() {
+    fn references_of_pages_are_found() {
         let text = "# A\n[one](a.md), ![two](b.svg#c)\n```c\nx[1](2)\n{{#include ../p/d.c}}\n```\n";
         assert_eq!(links(text), ["a.md", "b.svg#c"]);
         assert_eq!(includes(text), ["../p/d.c"]);

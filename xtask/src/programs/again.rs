@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_fail_is_not_run_again() {
+    fn jobs_that_did_not_fail_are_not_run_again() {
         let note = Problem { job: None, ..problem(2) };
         let (values, wrong) =
             once_more(([(2, true)].into(), vec![note]), always, |_| unreachable!("it ran again"));

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_is_repeated_exactly_once() {
+    fn a_refused_measurement_is_repeated_exactly_once() {
         let clock = Some(Measurement::Clock);
         assert_eq!(runs(clock, 0), (1, true));
         assert_eq!(runs(clock, 1), (2, true));

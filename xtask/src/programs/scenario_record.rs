@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_what_is_recorded() {
+    fn written_records_are_recorded() {
         let said = "version: tool 1.2\ncompared: all | of it\nbeside: 2.00 x\nother";
         let scenarios = scenario::all();
         let records: Records = scenarios

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_exists() {
+    fn tests_that_are_left_out_exist() {
         // Functions that a macro makes of a scenario's name included.
         let functions = found("fn [a-z_0-9]+\\(|^    [a-z_0-9]+ = \"[a-z-]+\",$");
         let names = PARTS.iter().map(|(name, ..)| name);
@@ -112,7 +112,7 @@ mod tests {
 
     /// The harness skips what contains `name::`.
     #[test]
-    fn what_leaves_a_module_out_leaves_no_other_out() {
+    fn a_name_leaves_out_one_module_only() {
         for (sanitizer, package) in BOTH.iter().flat_map(|s| CRATES.iter().map(move |c| (*s, c))) {
             let modules = test_files(package, MODULES).expect("a folder");
             let (due, others): (Vec<_>, Vec<_>) =

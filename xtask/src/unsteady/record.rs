@@ -130,7 +130,7 @@ mod tests {
     const HEAD: &str = "step,test,failed,last,known\n";
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_written_record_is_read_back() {
         let mut record = Record::default();
         record.add("asan", "iwarp::it cm::x", "2026-11-26");
         record.add("programs", "`fio --a,b`; \"server\"", "2026-11-26");

@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_gone_is_not_handed_out() {
+    fn a_key_that_is_gone_is_not_handed_out() {
         let book = Book::default();
         book.enter(Key::Qp(3), 64);
         assert_eq!(book.hand_out(Key::Qp(3)), Some(64));

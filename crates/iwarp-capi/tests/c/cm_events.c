@@ -173,7 +173,7 @@ static void reject(void)
 	rdma_destroy_event_channel(client_channel);
 }
 
-static void nobody_listens(void)
+static void no_listener(void)
 {
 	struct rdma_event_channel *channel = rdma_create_event_channel();
 	struct rdma_cm_id *reserved, *client;
@@ -316,5 +316,5 @@ static void names(void)
 MAIN({ "order", order }, { "qp-destroyed-first", qp_destroyed_first },
      { "qp-destroyed-directly", qp_destroyed_directly },
      { "disconnect-follows-qp", disconnect_follows_qp }, { "reject", reject },
-     { "nobody-listens", nobody_listens }, { "migrate", migrate },
+     { "no-listener", no_listener }, { "migrate", migrate },
      { "user-events", user_events }, { "channel-flags", channel_flags }, { "names", names })

@@ -56,6 +56,6 @@ fn rdma_comes_to_one_of_the_addresses_of_tcp() {
 }
 
 #[test]
-fn what_would_get_the_other_s_connections_is_refused() {
+fn a_socket_that_would_get_the_other_s_connections_is_refused() {
     run("unlike");
 }

@@ -50,7 +50,7 @@ fn original(library: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn whatever_debian_exports_we_export() {
+fn all_exports_of_debian_are_exported() {
     for (name, own) in [("libibverbs.so.1", "libibverbs.so"), ("librdmacm.so.1", "librdmacm.so")] {
         let (theirs, ours) = (original(name), exported(own));
         let missing: Vec<_> = theirs.difference(&ours).collect();

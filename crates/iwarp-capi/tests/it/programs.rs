@@ -207,13 +207,13 @@ fn a_send_waits_for_its_receive_as_long_as_the_attributes_say() {
 
 /// A suite that people try devices with asks for all of it.
 #[test]
-fn what_a_program_has_spoilt_is_told_as_kernels_do() {
+fn errors_of_a_program_are_told_as_kernels_do() {
     support::run("spoilt", &source!("spoilt.c"), &[]);
     support::run("spoilt_roce", &source!("spoilt.c"), &[ROCE]);
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn senseless_calls_are_refused() {
     support::run("refused", &source!("refused.c"), &[]);
     support::run("refused_roce", &source!("refused.c"), &[ROCE]);
     support::run("refused_udp", &source!("refused.c"), &OVER_UDP);
@@ -221,7 +221,7 @@ fn what_makes_no_sense_is_refused() {
 
 /// By the errno on which test suites skip, and the masks that other programs look at first.
 #[test]
-fn what_there_is_not_says_so_to_who_tries() {
+fn missing_features_say_so_to_programs_that_try() {
     support::run("probed", &source!("probed.c"), &[]);
     support::run("probed_roce", &source!("probed.c"), &[ROCE]);
 }
@@ -249,7 +249,7 @@ fn domains_and_regions_leave_nothing() {
 
 /// A program frees what the completions of a queue pair name when it has destroyed it.
 #[test]
-fn nothing_tells_of_a_queue_pair_that_is_gone() {
+fn events_do_not_tell_of_a_queue_pair_that_is_gone() {
     support::run("doomed", &source!("doomed.c"), &[]);
     support::run("doomed_roce", &source!("doomed.c"), &[ROCE]);
     support::run("doomed_udp", &source!("doomed.c"), &OVER_UDP);

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_shown_as_it_is() {
+    fn unreadable_octets_are_shown_as_they_are() {
         let cut = sent(&write()[..10], false);
         assert_eq!(cut[1].note.as_deref(), Some("The stream ends within this FPDU."));
         assert_eq!(cut[1].bytes, write()[..10]);

@@ -277,7 +277,7 @@ fn a_server_that_says_nothing_is_left() {
 }
 
 #[test]
-fn nobody_there_is_no_verdict() {
+fn an_absent_target_gives_no_verdict() {
     let output = run(&["conform", "127.0.0.1:1", "--only", "startup-revision-1"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(stdout(&output).contains("not seen"), "{}", stdout(&output));

@@ -107,7 +107,7 @@ fn objects_of_live_processes_are_counted() {
 
 /// The program says itself why.
 #[test]
-fn what_no_device_here_can_do_is_refused() {
+fn requests_that_no_device_here_can_do_are_refused() {
     let mut command =
         command(&["run", "--devices", "a", "--", "rdma", "dev", "set", "a", "name", "b"]);
     let output = command.output().expect("the command runs");

@@ -273,7 +273,7 @@ fn an_earlier_run_is_compared_with() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_an_error() {
+fn impossible_measurements_are_errors() {
     for arguments in [
         &["perf", "send", "lat", "--wait", "memory"][..],
         &["perf", "write", "one", "two"],
@@ -289,7 +289,7 @@ fn what_cannot_be_measured_is_an_error() {
 }
 
 #[test]
-fn what_is_no_test_is_told_which_there_are() {
+fn an_unknown_test_is_answered_with_the_known_ones() {
     let output = run(&["perf", "no-such.invalid"]);
     assert_eq!(output.status.code(), Some(1));
     let complaint = stderr(&output);
@@ -473,7 +473,7 @@ fn a_server_that_is_none_is_recognised() {
 }
 
 #[test]
-fn nobody_listening_is_an_error() {
+fn an_absent_server_is_an_error() {
     let free = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let port = free.local_addr().expect("it has an address").port().to_string();
     drop(free);

@@ -78,7 +78,7 @@ fn a_server_whose_buffer_is_too_small_says_so() {
 }
 
 #[test]
-fn nobody_listening_is_an_error() {
+fn an_absent_server_is_an_error() {
     // A port that was free a moment ago.
     let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let port = free.local_addr().expect("it has an address").port().to_string();

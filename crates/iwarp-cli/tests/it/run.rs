@@ -189,13 +189,13 @@ fn the_name_of_the_program_is_as_it_was_given() {
 }
 
 #[test]
-fn what_is_not_there_is_not_found() {
+fn a_missing_program_is_not_found() {
     assert!(refused("no-such-program", 127).contains("not found"));
     assert!(refused("/no/such/program", 127).contains("not found"));
 }
 
 #[test]
-fn what_is_no_program_is_refused() {
+fn files_that_are_no_programs_are_refused() {
     let scratch = Scratch::new("no-program");
     assert!(refused(&scratch.0, 126).contains("is a directory"));
     let script = scratch.file("script", "#!/bin/sh\n");
@@ -547,7 +547,7 @@ fn programs_see_the_device_in_sys_and_dev() {
 /// As Linux has them: the network interface and the NUMA node are those of the device above. All
 /// runs share the files: what one tries to write there, none sees.
 #[test]
-fn what_a_program_writes_to_sys_no_later_run_sees() {
+fn writes_of_a_program_to_sys_do_not_reach_later_runs() {
     let scratch = Scratch::new("written");
     let place = scratch.directory("run", 0o700);
     let shell = |script: &str| {

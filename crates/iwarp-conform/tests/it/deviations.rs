@@ -285,7 +285,7 @@ fn every_deviation_is_found_by_its_case() {
 
 /// A target that cannot carry out an order says so, and that is no verdict on its stack.
 #[test]
-fn what_a_target_cannot_do_is_not_seen() {
+fn orders_that_a_target_cannot_do_are_not_seen() {
     let cases = cases();
     let case = cases.iter().find(|case| case.name == "initiator-fetch-add").expect("it is there");
     for role in [Role::Connect, Role::Listen] {

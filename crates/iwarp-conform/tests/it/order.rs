@@ -36,7 +36,7 @@ fn masks_are_those_of_plain_operations_unless_they_are_said() {
 }
 
 #[test]
-fn what_is_no_order_is_told_from_a_wrong_one() {
+fn data_that_are_no_order_are_told_from_a_wrong_order() {
     assert_eq!(decode(b"orders are orders", 8), None);
     for wrong in [
         "order jump 1 8 0 0",

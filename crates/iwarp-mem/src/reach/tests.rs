@@ -125,7 +125,7 @@ fn octets_are_copied_and_no_others() {
 }
 
 #[test]
-fn what_is_gone_is_told() {
+fn a_fault_tells_the_missing_page() {
     let pages = Pages::new();
     let mut own = vec![1; 3 * PAGE];
     for routines in all() {

@@ -73,7 +73,7 @@ fn no_window_can_be_bound_to_them() {
 }
 
 #[test]
-fn what_others_do_with_the_stag_does_not_matter() {
+fn a_lent_region_survives_the_use_of_its_stag_by_others() {
     let table = Arc::new(MemoryTable::new());
     let mut owned = OwnedRegion::new(&table, PD, 16).unwrap();
     owned.fill(7);
@@ -93,7 +93,7 @@ fn what_others_do_with_the_stag_does_not_matter() {
 }
 
 #[test]
-fn nothing_is_left_behind() {
+fn dropped_regions_leave_the_table_empty() {
     let table = Arc::new(MemoryTable::new());
     drop(lent(&table, 16));
     drop(OwnedRegion::new(&table, PD, 0).unwrap());

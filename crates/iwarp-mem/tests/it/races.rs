@@ -93,7 +93,7 @@ fn register_from_zero(table: &MemoryTable, buffer: &Buffer, scope: Scope) -> Sta
 
 /// Covers: DDP-5041-8.3.1-06, RDMAP-5040-8.1.1-06, SEC-5042-6.2.2-02
 #[test]
-fn nothing_is_placed_after_deregistration() {
+fn octets_are_not_placed_after_deregistration() {
     revoked_while_placing(60, |table, buffer, _, publish| {
         let owned = Pages::new(1);
         let decoy = register(table, owned.start(), PAGE, all());
@@ -105,7 +105,7 @@ fn nothing_is_placed_after_deregistration() {
 
 /// Covers: DDP-5041-8.3.1-06, SEC-5042-6.2.2-02
 #[test]
-fn nothing_is_placed_after_invalidation() {
+fn octets_are_not_placed_after_invalidation() {
     revoked_while_placing(60, |table, buffer, round, publish| {
         let region = register_from_zero(table, buffer, Scope::Stream(WHO.qp));
         if round % 2 == 0 {

@@ -104,7 +104,7 @@ fn a_window_is_no_local_key() {
 
 #[test]
 #[should_panic(expected = "is not written to")]
-fn what_was_opened_for_reading_is_not_written_to() {
+fn a_use_opened_for_reading_cannot_place() {
     let table = MemoryTable::new();
     let buffer = Arc::new(Buffer::new(64));
     let stag = table.register_buffer(PD, &buffer, all(), Scope::Domain).unwrap();
@@ -114,7 +114,7 @@ fn what_was_opened_for_reading_is_not_written_to() {
 
 /// Between two pieces the STag is still in use.
 #[test]
-fn whoever_revokes_waits_until_the_last_piece() {
+fn a_revocation_waits_for_the_last_piece() {
     let table = MemoryTable::new();
     let buffer = Arc::new(Buffer::new(64));
     let stag = table.register_buffer(PD, &buffer, all(), Scope::Domain).unwrap();

@@ -117,23 +117,23 @@ fn during(indices: &'static [u32], change: fn(&Table), stays: u32) {
 
 /// 5 stands behind 1, whose place it takes when 1 goes.
 #[test]
-fn what_is_moved_to_a_nearer_place_is_found() {
+fn an_item_moved_to_a_nearer_place_is_found() {
     during(&[1, 5], |table| table.replace(1, 2), 5);
 }
 
 /// The item of 1 comes back under an index whose home is where 5 was.
 #[test]
-fn what_stands_behind_an_item_that_changes_its_index_is_found() {
+fn an_item_behind_one_that_changes_its_index_is_found() {
     during(&[1, 5], |table| table.replace(1, 6), 5);
 }
 
 #[test]
-fn what_moves_to_a_larger_table_is_found() {
+fn an_item_that_moves_to_a_larger_table_is_found() {
     during(&[1, 5], |table| table.grow(), 5);
 }
 
 #[test]
-fn what_is_moved_in_a_larger_table_is_found() {
+fn an_item_moved_in_a_larger_table_is_found() {
     let change = |table: &Table| {
         table.grow();
         table.replace(1, 3);

@@ -48,7 +48,7 @@ impl Slot {
 
 /// Covers: DDP-5041-8.3.1-06, RDMAP-5040-8.1.1-06, SEC-5042-6.2.2-02
 #[test]
-fn nothing_touches_memory_after_its_gate_is_closed() {
+fn a_closed_gate_keeps_accesses_from_memory() {
     loom::model(|| {
         let slot = Slot::open(7);
         let user = Arc::clone(&slot);

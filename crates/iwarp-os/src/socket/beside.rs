@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_another_s_way_stays_so() {
+    fn an_address_in_another_s_way_stays_in_use() {
         enable();
         let any = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
         let in_use = |done: io::Result<()>| {

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_connections_does_not_block() {
+    fn remains_of_connections_do_not_block() {
         let mut addr = any();
         for _ in 0..3 {
             let mine = reserve(addr, Sharing::Exclusive).unwrap();

@@ -341,7 +341,7 @@ fn more_parts_than_the_kernel_takes() {
 }
 
 #[test]
-fn nothing_there_and_the_end_are_told_apart() {
+fn an_empty_stream_and_its_end_are_told_apart() {
     let (client, server) = pair();
     let mut room = [0; 8];
     assert_eq!(recv(&server, &mut room).unwrap_err().kind(), ErrorKind::WouldBlock);

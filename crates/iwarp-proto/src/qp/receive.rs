@@ -648,7 +648,7 @@ mod tests {
     use crate::mpa::startup::Role;
 
     #[test]
-    fn what_is_wanted_is_what_the_next_step_needs() {
+    fn a_receiver_wants_the_octets_of_its_next_step() {
         let terms = Negotiated {
             role: Role::Initiator,
             rev: 2,

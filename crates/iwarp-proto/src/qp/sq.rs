@@ -575,7 +575,7 @@ mod tests {
 
     /// Covers: VERBS-hilland-6.2.4-01
     #[test]
-    fn nothing_succeeds_behind_a_flushed_request() {
+    fn requests_behind_a_flushed_one_do_not_succeed() {
         let mut queue = SendQueue::new(4);
         let write = SendOp::Write { stag: Stag(1), to: TaggedOffset(0) };
         let read = SendOp::Read { stag: Stag(1), to: TaggedOffset(0), invalidate: None };

@@ -551,7 +551,7 @@ mod tests {
     use super::{Sge, Source, Stag, TaggedOffset};
 
     #[test]
-    fn what_is_skipped_is_gone_from_the_front() {
+    fn skip_drops_the_front_octets() {
         let sge = Sge { addr: 1000, length: 100, lkey: Stag(7) };
         let left = Sge { addr: 1030, length: 70, lkey: Stag(7) };
         assert_eq!(Source::Local(sge).skip(30), Source::Local(left));

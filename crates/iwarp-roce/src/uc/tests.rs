@@ -418,7 +418,7 @@ fn a_drained_queue_ends_what_was_begun_and_no_more() {
 }
 
 #[test]
-fn what_cannot_be_read_fails_and_flushes_the_rest() {
+fn an_unreadable_request_fails_and_flushes_the_rest() {
     let mut a = end(1);
     a.post(SendRequest::send(1, &[sge(0, 300), sge(1 << 20, 300)]));
     a.post(SendRequest::send(2, &[]));
@@ -549,7 +549,7 @@ proptest! {
     ///
     /// Covers: ROCE-019, ROCE-095
     #[test]
-    fn nothing_breaks_it(steps in prop::collection::vec(steps(), 0..60)) {
+    fn arbitrary_packets_end_receives_in_order_within_granted_memory(steps in prop::collection::vec(steps(), 0..60)) {
         let (mut a, mut b) = ends();
         let sent = message(&mut a, SendOp::SEND, 1).remove(0);
         b.host.change(REGION, |region| region.octets.fill(0xaa));

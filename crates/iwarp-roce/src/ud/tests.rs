@@ -111,7 +111,7 @@ fn the_top_bit_of_a_qkey_asks_for_the_own_one() {
 
 /// Covers: ROCE-116, ROCE-122, ROCE-019, ROCE-011
 #[test]
-fn what_does_not_fit_is_dropped_and_counted() {
+fn packets_that_do_not_fit_are_dropped_and_counted() {
     let mut b = end(2);
     let good = plain(b"hello");
     assert_eq!(b.told([&good]), []);
@@ -205,7 +205,7 @@ fn a_receive_from_a_shared_queue_that_was_taken_is_flushed() {
 ///
 /// Covers: ROCE-115
 #[test]
-fn what_is_longer_than_the_mtu_is_not_sent() {
+fn messages_longer_than_the_mtu_are_not_sent() {
     let mut a = end(1);
     for (wr_id, length) in [(1, 256), (2, 257), (3, 5)] {
         a.post(SendRequest::send(wr_id, &[sge(0, length)]).to(&to_second()));

@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_not_sent() {
+    fn a_packet_with_an_unreadable_payload_is_not_sent() {
         let mut burst = Burst::new(Numbering::Zero, 1);
         let header = Header {
             bth: Bth::new(17, Psn::new(0)),

@@ -196,7 +196,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_answered(
+        fn written_headers_are_answered(
             source: u128, destination: u128, four: bool, octets in 0..9000_usize,
         ) {
             let address = |bits: u128| -> IpAddr {

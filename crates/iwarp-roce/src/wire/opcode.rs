@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_type_has_not_has_no_number() {
+    fn operations_that_a_type_lacks_have_no_number() {
         let operation = Operation::Send(Position::First, Tail::Plain);
         assert_eq!(Opcode { transport: Transport::Ud, operation }.octet(), None);
         let operation = Operation::Write(Position::Only, Tail::Invalidate);

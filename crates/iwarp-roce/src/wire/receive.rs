@@ -159,7 +159,7 @@ mod tests {
 
     /// Covers: ROCE-003, ROCE-004, ROCE-031, ROCE-032
     #[test]
-    fn what_is_wrong_is_dropped_and_counted() {
+    fn wrong_packets_are_dropped_and_counted() {
         let path = path([10, 0, 0, 2]);
         let good = sealed(&path, &headers(Transport::Rc, 17));
         for len in 0..icrc::MIN_LEN {

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_end_says_the_other_understands() {
+    fn a_hello_parses_at_the_other_end() {
         let hello = Hello { block_len: 4096, depth: 9 };
         let octets = hello.to_octets();
         assert_eq!(octets, *b"iwarp stream\0\0\0\x01\0\0\x10\0\0\0\0\x09");
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_hello_is_refused() {
+    fn malformed_hellos_are_refused() {
         let octets = Hello { block_len: 1, depth: 2 }.to_octets();
         for len in 0..octets.len() {
             assert_eq!(Hello::parse(&octets[..len]), Err(HelloError::NotAStream), "{len}");

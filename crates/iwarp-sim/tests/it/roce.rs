@@ -84,6 +84,6 @@ fn rc_keeps_all_rules() {
 }
 
 #[test]
-fn what_is_done_twice_is_found() {
+fn requests_done_twice_are_found() {
     finds(Kind::Rc, Flaw::DoneTwice, "");
 }

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_an_error() {
+    fn text_without_an_address_is_an_error() {
         for text in ["", "localhost", "localhost:port", "localhost:70000"] {
             let error = Addresses::from(text).resolve().unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{text:?}: {error}");

@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_caller_leaves_makes_the_descriptor_readable() {
+    fn events_that_a_caller_leaves_make_the_descriptor_readable() {
         let channel = channel();
         let awake = channel.wake();
         channel.push(7);

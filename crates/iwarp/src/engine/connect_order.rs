@@ -250,7 +250,7 @@ mod tests {
     /// Connections behind one that was refused are told so, too: were they to try by themselves, a
     /// later one might be the first that a server sees when it begins to listen just then.
     #[test]
-    fn who_is_refused_is_so_with_all_in_line() {
+    fn a_refusal_is_told_to_all_in_line() {
         let scene = Scene::new();
         let first = scene.order.take(ADDR).unwrap();
         (0..3).for_each(|number| scene.stand(number));

@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_collected_raises_no_event() {
+    fn a_collected_completion_raises_no_event() {
         let (cq, channel) = armed();
         let collecting = cq.collecting();
         complete(&cq);
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_last_collector_leaves_raises_the_event() {
+    fn a_completion_left_by_the_last_collector_raises_the_event() {
         let (cq, channel) = armed();
         let collectors = [cq.collecting(), cq.collecting()];
         complete(&cq);

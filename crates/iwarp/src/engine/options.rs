@@ -662,7 +662,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_is_what_is_documented() {
+    fn the_variables_that_are_read_are_documented() {
         let read = std::cell::RefCell::new(Vec::new());
         Options::default()
             .with_lookup(|name| {

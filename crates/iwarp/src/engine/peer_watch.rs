@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_outstanding_ends_it() {
+    fn a_watch_without_outstanding_data_is_idle() {
         let vitals = Vitals { last_ack: Duration::from_secs(3600), ..Vitals::default() };
         assert_eq!(PeerWatch::new(START).look(START, &vitals, PATIENCE), Verdict::Idle);
     }

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn those_of_the_small_libraries_and_of_tests_are_known() {
+    fn variables_of_the_small_libraries_and_of_tests_are_known() {
         for name in ["IWARP_SYSFS", "IWARP_LIBRARIES", "IWARP_TEST_ADDR", "IWARP_LOG"] {
             assert!(is_known(name), "{name}");
         }

@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_due_is_called_at_its_time() {
+    fn calls_come_at_their_due_time() {
         let clock = ManualClock::new();
         let called = Arc::new(Mutex::new(Vec::new()));
         let at = |millis| Time(Duration::from_millis(millis));

@@ -90,7 +90,7 @@ fn a_peer_that_refuses_has_answered() {
 }
 
 #[test]
-fn what_is_no_address_is_an_error() {
+fn text_without_an_address_is_refused() {
     for text in ["localhost", "localhost:port", ""] {
         let error = Session::connect(&domain(), text).wait_timeout(DEADLINE).unwrap_err();
         let ConnectError::Unreachable(error) = error else { panic!("{error:?}") };

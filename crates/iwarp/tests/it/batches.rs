@@ -46,7 +46,7 @@ fn a_batch_does_what_its_operations_say_in_their_order() {
 }
 
 #[test]
-fn nothing_is_posted_before_the_batch_is() {
+fn requests_of_a_batch_wait_for_its_post() {
     let (client, server) = pair(&Config::default());
     let memory = server.session.expose(8, Access::REMOTE).unwrap();
     let grant = remote(&memory);

@@ -120,7 +120,7 @@ fn a_thread_that_waits_can_be_cancelled_a_thousand_times() {
 
 /// Cancelled wherever it happens to be, with messages coming in and another thread waiting.
 #[test]
-fn nothing_is_lost_when_a_thread_is_cancelled_at_work() {
+fn messages_survive_the_cancellation_of_a_thread_at_work() {
     const ROUNDS: u64 = 300;
     const MESSAGES: u64 = 20;
     let (client, server, channel) = connect();

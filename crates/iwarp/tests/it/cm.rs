@@ -209,7 +209,7 @@ fn pair(device: &Device, listener: &Listener) -> (End, End) {
 }
 
 #[test]
-fn nobody_listens() {
+fn a_port_without_a_listener_is_unreachable() {
     let device = device();
     let addr = TcpListener::bind(any_port()).unwrap().local_addr().unwrap();
     let (_pd, _c1, _c2, qp) = parts(&device, 16);

@@ -112,7 +112,7 @@ fn datagrams_go_where_the_answer_says() {
 
 /// Covers: ROCE-170
 #[test]
-fn what_nobody_offers_is_refused() {
+fn a_service_that_is_not_offered_is_refused() {
     let device = device();
     let channel = EventChannel::new(&device).unwrap();
     let server = serving(&channel, any_port(Ipv4Addr::LOCALHOST));

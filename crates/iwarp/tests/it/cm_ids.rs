@@ -214,7 +214,7 @@ fn a_client_comes_from_the_source_it_names() {
 }
 
 #[test]
-fn what_waits_migrates_and_stays_in_order() {
+fn waiting_events_migrate_in_order() {
     let device = device();
     let (first, second) =
         (EventChannel::new(&device).unwrap(), EventChannel::new(&device).unwrap());

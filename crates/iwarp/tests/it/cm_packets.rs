@@ -247,7 +247,7 @@ fn a_refusal_says_why() {
 
 /// A blocking caller is told so too.
 #[test]
-fn nobody_listens() {
+fn a_port_without_a_listener_rejects_a_blocking_caller() {
     let device = Device::with_options(options()).unwrap();
     let listener = Listener::bind(&device, any_port(Ipv4Addr::LOCALHOST)).unwrap();
     let addr = listener.local_addr().unwrap();

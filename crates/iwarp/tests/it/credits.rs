@@ -120,7 +120,7 @@ fn immediate_data_waits_for_receives_too() {
 }
 
 #[test]
-fn nothing_is_sent_while_the_peer_keeps_what_came() {
+fn sends_wait_while_the_peer_keeps_its_blocks() {
     let (client, mut server) = ends(&Config::default(), [4, 4], [6, 6]);
     until("the window", || (client.credits.available() == 4).then_some(()));
     (0..4).for_each(|n| send(&client.credits, n));
@@ -286,7 +286,7 @@ fn a_batch_that_is_not_posted_gives_its_credits_back() {
 }
 
 #[test]
-fn who_waits_is_told_of_the_end() {
+fn waiters_are_told_of_the_end() {
     let (client, server) = ends(&Config::default(), [2, 2], [4, 4]);
     (0..2).for_each(|n| send(&client.credits, n));
     thread::scope(|scope| {

@@ -62,7 +62,7 @@ fn told(server: &mut End) -> Vec<u8> {
 }
 
 #[test]
-fn what_woken_tasks_post_goes_out_although_nobody_waits_for_it() {
+fn posts_of_woken_tasks_go_out_without_a_wait() {
     let runtime = current_thread();
     let (client, mut server) = runtime.block_on(pair(&Config::default(), TASKS, 16));
     let session = runtime.block_on(read_and_tell(client, &server));

@@ -134,13 +134,13 @@ fn nothing(end: &End) -> bool {
 }
 
 #[test]
-fn what_was_completed_arrives_though_the_sender_exits() {
+fn completed_sends_arrive_though_the_sender_exits() {
     sends_arrive(this_test!(), 24);
 }
 
 #[test]
 #[ignore = "1,000 processes"]
-fn what_was_completed_arrives_though_the_sender_exits_full() {
+fn completed_sends_arrive_though_the_sender_exits_full() {
     sends_arrive(this_test!(), 1000);
 }
 

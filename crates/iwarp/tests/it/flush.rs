@@ -15,7 +15,7 @@ const ROUNDS: u64 = 100;
 /// A receive that a disconnect flushes may be in the middle of being filled by another thread:
 /// its completion comes when that thread is done with it.
 #[test]
-fn nothing_is_placed_into_a_receive_that_was_flushed() {
+fn a_flushed_receive_gets_no_octets() {
     for crc in [false, true] {
         for round in 0..ROUNDS {
             interrupted(&Options::new().crc(crc), round);

@@ -113,7 +113,7 @@ fn several_blocks_are_one_range_of_the_peers_memory() {
 }
 
 #[test]
-fn what_is_refused_gives_all_blocks_back_in_their_order() {
+fn a_refused_send_gives_all_blocks_back_in_their_order() {
     let (client, server) = pair(&Config::new().max_blocks(3).max_sends(4));
     let memory = server.session.expose(8, Access::REMOTE).unwrap();
     let grant = remote(&memory);

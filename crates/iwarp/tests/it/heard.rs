@@ -12,7 +12,7 @@ use crate::common::channels;
 /// The worker that delivers the message has yet to see what asks for the acknowledgement when the
 /// program, which it has woken, drops the queue pair.
 #[test]
-fn what_is_received_is_acknowledged_although_its_receiver_leaves() {
+fn a_received_message_is_acknowledged_though_its_receiver_leaves() {
     let roce = Options::new().personality(Personality::Roce);
     for round in 0..300 {
         let [(client, _), (server, channel)] = channels::connect_with(&roce);

@@ -73,7 +73,7 @@ fn each_operation_is_counted_by_its_kind() {
 }
 
 #[test]
-fn what_is_refused_counts_nowhere_and_what_the_end_takes_has_failed() {
+fn refusals_count_nowhere_and_operations_cut_off_count_as_failed() {
     let (client, server) = pair(&Config::new().max_recvs(2).max_inline(8));
     let refused = client.session.send_inline(b"more than eight").wait().unwrap_err();
     assert!(matches!(refused.error, OperationError::InlineTooLong), "{refused:?}");

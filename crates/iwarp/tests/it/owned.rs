@@ -265,7 +265,7 @@ fn a_block_remembers_its_length_and_its_pool() {
 }
 
 #[test]
-fn what_nobody_waits_for_goes_back_to_its_pool() {
+fn blocks_of_dropped_operations_go_back_to_their_pool() {
     let (client, server) = default_pair();
     let pool = BlockPool::new(&client.pd, 64, 4).unwrap();
     drop(client.session.recv(pool.try_take().unwrap()));

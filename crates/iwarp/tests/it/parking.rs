@@ -17,7 +17,7 @@ fn setup() -> Setup {
 }
 
 #[test]
-fn what_is_completed_has_arrived() {
+fn a_completed_write_has_arrived() {
     let (client, server) = setup().connect();
     let target = server.region(256);
     for round in 1..=2000u64 {
@@ -253,7 +253,7 @@ fn a_send_completes_at_both_ends_or_not_at_its_own() {
 
 /// As over InfiniBand, where only the connection manager tells that a peer has left.
 #[test]
-fn what_is_posted_outlives_a_peer_that_has_left_until_the_program_moves() {
+fn posted_requests_outlive_a_peer_that_left_until_the_program_moves() {
     for moves in [true, false] {
         let (client, server) = setup().connect();
         let source = client.region(64);

@@ -84,7 +84,7 @@ fn each_call_takes_whole_fpdus_and_as_many_as_there_are() {
 ///
 /// Covers: MPA-5044-5.1-02
 #[test]
-fn where_nobody_knows_the_segment_it_follows_from_the_mtu() {
+fn an_unknown_segment_size_follows_from_the_mtu() {
     #[derive(Debug)]
     struct Silent;
 

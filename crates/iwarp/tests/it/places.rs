@@ -65,7 +65,7 @@ fn several_places_come_at_once_or_not_at_all() {
 
 /// A place that comes free is for the first that waits, though it needs more than that.
 #[test]
-fn nobody_overtakes_the_one_that_waits_for_several_places() {
+fn waiters_do_not_overtake_one_that_waits_for_several_places() {
     let (client, _server) = pair(&Config::new().max_sends(2));
     let session = &client.session;
     let (one, two) = (session.reserve().wait().unwrap(), session.reserve().wait().unwrap());

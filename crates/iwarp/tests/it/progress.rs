@@ -185,7 +185,7 @@ fn blocking_next(cq: &CompletionQueue, channel: &CompletionChannel) -> WorkCompl
 
 /// A peer that sends, but takes nothing: its sends complete nevertheless.
 #[test]
-fn what_is_received_does_not_wait_for_what_is_sent() {
+fn receives_do_not_wait_for_sends() {
     for crc in [true, false] {
         let (end, mut peer) = raw::pair(crc);
         let source = end.region(8 << 20);

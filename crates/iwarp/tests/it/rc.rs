@@ -369,7 +369,7 @@ fn packets_leave_from_the_port_that_they_are_sent_to() {
 
 /// Covers: ROCE-065, ROCE-091, ROCE-092, ROCE-104
 #[test]
-fn what_the_peer_may_not_do_is_refused() {
+fn requests_without_the_right_are_refused() {
     type Case = (Access, WcStatus, fn(u32) -> AsyncEvent);
     let cases: [Case; 2] = [
         // The memory does not grant it.
@@ -519,7 +519,7 @@ fn a_guid_is_made_of_the_ethernet_address() {
 }
 
 #[test]
-fn what_was_posted_is_flushed_with_the_queue_pair() {
+fn posted_requests_are_flushed_with_the_queue_pair() {
     let [one, other] = joined(&Hosts::new(1), |way| way);
     one.send(1, &[]);
     one.post_recv(2, &[]);

@@ -59,7 +59,7 @@ fn a_reset_is_a_loss_for_the_peer() {
 }
 
 #[test]
-fn what_waits_for_the_end_outlives_the_session() {
+fn a_wait_for_the_end_outlives_the_session() {
     let (client, server) = pair(&Config::default());
     let closed = client.session.closed();
     drop(client);

@@ -144,7 +144,7 @@ fn a_lid_leads_to_a_host_of_the_same_network() {
 }
 
 #[test]
-fn what_is_sent_early_waits() {
+fn early_sends_wait_for_the_peer() {
     let model = Model::default();
     let (host, clock) = (model.host(), &model.clock);
     for leader_is_late in [false, true] {
@@ -406,7 +406,7 @@ fn only_what_the_verbs_allow() {
 }
 
 #[test]
-fn what_was_asked_for_is_what_is_told() {
+fn attributes_are_told_as_they_were_set() {
     let host = TestHost::new();
     let (a, b) = (host.end(), host.end());
     let limits = a.qp.capabilities();
@@ -445,7 +445,7 @@ fn the_first_state_is_that_of_the_kind_of_device() {
 }
 
 #[test]
-fn nothing_listens_before_the_program_says_so() {
+fn a_port_does_not_listen_before_the_program_says_so() {
     // A child that another test starts has all sockets until it executes its program.
     if passed_apart(this_test!(), DEADLINE) {
         return;
@@ -483,7 +483,7 @@ fn nothing_listens_before_the_program_says_so() {
 
 /// Only at the address that the program uses, and no other program gets the port at another one.
 #[test]
-fn nothing_listens_where_nobody_is_expected() {
+fn a_port_listens_only_where_a_peer_is_expected() {
     let host = TestHost::new();
     let (a, b) = (host.end(), host.end());
     a.all_the_way(&b);
@@ -551,7 +551,7 @@ fn a_thousand() {
 }
 
 #[test]
-fn nothing_is_left_behind() {
+fn connections_leave_no_descriptors_behind() {
     // Others open and close things at the same time.
     if passed_apart(this_test!(), DEADLINE * 2) {
         return;
@@ -697,7 +697,7 @@ fn psns_that_differ_are_named() {
 /// `max_rd_atomic` of 0, whichever way it was said: on either wire, before and after the ends have
 /// met.
 #[test]
-fn who_allows_no_reads_posts_none() {
+fn a_queue_pair_that_allows_no_reads_posts_none() {
     for personality in [Personality::Iwarp, Personality::Roce] {
         let host = TestHost::with(Options::new().personality(personality), LOOPBACK);
         for by_setter in [true, false] {

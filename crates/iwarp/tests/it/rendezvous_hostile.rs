@@ -136,7 +136,7 @@ fn come(stream: &mut TcpStream, knows: &Knows) -> Option<([u8; PROOF], bool)> {
 }
 
 #[test]
-fn whoever_says_something_else_is_closed_on() {
+fn peers_that_say_something_else_are_closed_on() {
     let host = TestHost::new();
     let (a, b) = expecting(&host);
     for words in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 64], &[0xff; 600]] {
@@ -210,7 +210,7 @@ fn a_queue_pair_is_found_at_its_own_address_alone() {
 /// A stranger who knows addresses and numbers, but not what the programs have told each other, is
 /// answered and gets no further, however often and whenever it tries.
 #[test]
-fn who_does_not_know_the_secret_stays_out() {
+fn strangers_without_the_secret_stay_out() {
     let host = TestHost::new();
     for (strangers, idle) in [(1, 0), (3, 20), (1000, 8)] {
         let (a, b) = (host.end(), host.end());
@@ -253,7 +253,7 @@ fn who_does_not_know_the_secret_stays_out() {
 
 /// With the right secret a program of ours can be anybody: the test of the tests.
 #[test]
-fn who_knows_the_secret_is_the_peer() {
+fn a_program_with_the_secret_is_the_peer() {
     let host = TestHost::new();
     let (a, b) = expecting(&host);
     let mut stream = connect(port(&a));
@@ -269,7 +269,7 @@ fn who_knows_the_secret_is_the_peer() {
 
 /// Each end has to know the number of either.
 #[test]
-fn who_knows_one_of_the_two_numbers_stays_out() {
+fn one_of_the_two_numbers_is_not_enough() {
     let host = TestHost::new();
     let (a, b) = expecting(&host);
     a.rts();
@@ -288,7 +288,7 @@ fn who_knows_one_of_the_two_numbers_stays_out() {
 
 /// An end in RTR has not been told its own number, and looks at what was said of it when it is.
 #[test]
-fn who_knows_one_of_the_two_numbers_is_found_out_in_rts() {
+fn a_peer_with_one_of_the_two_numbers_is_found_out_in_rts() {
     let host = TestHost::new();
     for wrong in [0, 1] {
         let (a, b) = expecting(&host);
@@ -310,7 +310,7 @@ fn who_knows_one_of_the_two_numbers_is_found_out_in_rts() {
 
 /// The recorded words of the genuine peer are worth nothing.
 #[test]
-fn what_was_said_before_proves_nothing() {
+fn a_recorded_exchange_proves_nothing() {
     let host = TestHost::new();
     let (a, b) = expecting(&host);
     let knows = knows(b.qp.number(), &a, b.qp.psn());
@@ -570,7 +570,7 @@ fn an_answer_in_rts_claims_the_other_number() {
 
 /// Answers that are none, or prove nothing, are no connection: there is another attempt.
 #[test]
-fn whatever_answers_there_is_not_taken_for_the_peer() {
+fn answers_without_a_proof_are_not_taken_for_the_peer() {
     let host = TestHost::new();
     let side = host.end();
     let lower = Lower::than(&side);

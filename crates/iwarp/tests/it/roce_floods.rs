@@ -155,7 +155,7 @@ fn held() -> (u64, usize) {
 ///
 /// Covers: ROCE-003, ROCE-031
 #[test]
-fn whatever_strangers_send_a_queue_pair_goes_on_and_nothing_is_kept() {
+fn a_queue_pair_survives_floods_of_strangers_and_keeps_nothing() {
     // It measures the process.
     if passed_apart(this_test!(), DEADLINE * 3) {
         return;

@@ -187,7 +187,7 @@ fn a_sink_that_is_given_up_at_any_moment_loses_nothing() {
 }
 
 #[test]
-fn what_a_sink_has_of_the_queue_goes_on_when_it_is_dropped() {
+fn a_dropped_sink_gives_its_place_in_the_queue_to_the_next() {
     run(async {
         let (client, _server) = pair(&Config::new().max_sends(1));
         let mut sender: Sender = client.session.sender();

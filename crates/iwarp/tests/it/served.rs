@@ -121,7 +121,7 @@ fn a_program_that_polls_one_of_two_queues_is_served_by_its_polls() {
 
 /// The program polls once, posts some, and then does nothing with the library at all.
 #[test]
-fn what_was_posted_together_goes_out_without_further_calls() {
+fn requests_posted_together_go_out_without_further_calls() {
     let scene = Scene::new();
     let [client, server] = scene.connect(&Options::default());
     let target = server.region(8);
@@ -148,7 +148,7 @@ fn what_was_posted_together_goes_out_without_further_calls() {
 /// The program polls once, arms its queue, posts some, and then sleeps on the descriptor: no time
 /// needs to pass until it is told. By then it has to poll, and what waited for that goes out.
 #[test]
-fn what_was_posted_together_goes_out_when_the_program_sleeps() {
+fn requests_posted_together_go_out_when_the_program_sleeps() {
     let scene = Scene::new();
     let [client, server] = scene.connect(&Options::default());
     let target = server.region(8);

@@ -212,7 +212,7 @@ fn the_owner_of_the_port_is_named() {
 ///
 /// Covers: ROCE-178
 #[test]
-fn who_has_become_another_user_is_no_broker() {
+fn a_member_that_became_another_user_is_no_broker() {
     if role().is_some() {
         return serve();
     }

@@ -263,7 +263,7 @@ fn fpdus_directly_behind_the_reply_are_delivered() {
 
 /// Early FPDUs are judged as others are, and nothing of what follows a refusal is.
 #[test]
-fn what_is_behind_the_reply_is_no_better_than_elsewhere() {
+fn fpdus_behind_the_reply_are_judged_as_others_are() {
     let station = Station::new(hasty());
     let dialing = Dialing::new(&station, &ConnectParams::default());
     let (mut raw, _) = dialing.peer();
@@ -706,7 +706,7 @@ fn corner_08_either_end_can_have_crcs() {
 
 /// Covers: MPA-5044-7.1.2-26, MPA-5044-7.1.2-12
 #[test]
-fn nothing_follows_a_request_before_the_reply() {
+fn octets_do_not_follow_a_request_before_the_reply() {
     let station = Station::new(hasty());
     let dialing = Dialing::new(&station, &saying(b"hello"));
     let (mut raw, asked) = dialing.peer();

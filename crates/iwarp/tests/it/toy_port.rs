@@ -267,7 +267,7 @@ fn another_transport_carries_verbs() {
 /// the send completes first nevertheless. Programs count on it (tgt, for one, takes a command for
 /// wrong that comes before its answer to the login has completed).
 #[test]
-fn what_was_sent_completes_before_its_answer() {
+fn a_send_completes_before_its_answer() {
     let scene = Scene::new("toy-order");
     let Scene { gate, client, server, .. } = &scene;
     let [question, answer] = [client.region(64), client.region(64)];

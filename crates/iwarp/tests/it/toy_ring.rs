@@ -156,7 +156,7 @@ fn a_port_without_a_descriptor_wakes_who_sleeps_on_the_channels_descriptor() {
 
 /// One thread sleeps and answers, the other polls: each is somewhere else when the other sends.
 #[test]
-fn nothing_is_missed_between_two_threads() {
+fn two_threads_miss_no_event() {
     const ROUNDS: u64 = 2000;
     const AHEAD: u64 = 8;
     let device = Device::open().unwrap();

@@ -85,7 +85,7 @@ fn elements_go_by_permits_batches_and_messages() {
 }
 
 #[test]
-fn what_is_not_there_is_refused() {
+fn accesses_outside_a_table_are_refused() {
     let (client, server) = pair(&Config::default());
     let (table, rows) = table(&server, 10);
     let session = &client.session;

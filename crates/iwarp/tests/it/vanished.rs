@@ -286,7 +286,7 @@ fn a_receive_of_a_shared_queue() {
 /// Messages that were sent in front of the one that fails have arrived, and those behind it are
 /// flushed.
 #[test]
-fn what_stands_in_front_has_arrived_and_what_stands_behind_is_flushed() {
+fn messages_in_front_of_a_failed_one_arrive_and_those_behind_are_flushed() {
     for crc in [false, true] {
         let (victim, peer) = Setup::both(&Options::new().crc(crc)).connect();
         let area = Area::new();

@@ -232,7 +232,7 @@ fn the_system_shares_its_devices() {
 /// The numbers of errors are Linux's: programs print them.
 #[test]
 #[allow(clippy::type_complexity, reason = "two tables of cases, nothing else has their types")]
-fn what_cannot_be_answered_is_an_error() {
+fn requests_without_an_answer_are_errors() {
     let device = (ATTR_DEV_INDEX, 0);
     let port = (ATTR_PORT_INDEX, 1);
     let errors: &[(u16, u16, &[(u16, u32)], i32)] = &[

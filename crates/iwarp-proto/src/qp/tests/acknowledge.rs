@@ -274,7 +274,7 @@ fn an_answer_that_overtakes_the_report_of_its_own_request_completes_nothing_too_
 }
 
 #[test]
-fn what_was_sent_and_not_acknowledged_is_flushed_with_the_stream() {
+fn an_unacknowledged_send_is_flushed_with_the_stream() {
     type End = fn(&mut Raw);
     let ends: [End; 4] = [
         |raw| raw.end.qp.borrow_mut().lost(),

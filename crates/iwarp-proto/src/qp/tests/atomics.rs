@@ -153,7 +153,7 @@ fn atomics_and_reads_are_answered_in_their_common_order() {
 
 /// Covers: EXT-7306-5.4-03, EXT-7306-5.4-05
 #[test]
-fn nothing_is_done_before_the_request_is_delivered() {
+fn an_atomic_waits_for_the_delivery_of_its_request() {
     let mut raw = Raw::new();
     let ulpdu = atomic_request(1, OPEN, OPEN_BASE, fetch_add(1));
     let fpdu = raw.fpdu(&ulpdu);
@@ -169,7 +169,7 @@ fn nothing_is_done_before_the_request_is_delivered() {
 
 /// Covers: EXT-7306-7-04
 #[test]
-fn what_came_before_an_atomic_completes_before_it_is_answered() {
+fn messages_before_an_atomic_complete_before_its_answer() {
     let mut raw = Raw::new();
     raw.end.receive(1, &[local(0, 8)]);
     raw.end.receive(2, &[]);

@@ -15,7 +15,7 @@ fn sent(wr_id: u64) -> (u64, WcStatus, WcOp) {
 
 /// Covers: DDP-5041-6.2.1-01, VERBS-hilland-6.2.5-01
 #[test]
-fn what_was_accepted_still_goes_out_when_the_program_disconnects() {
+fn accepted_requests_go_out_when_the_program_disconnects() {
     let mut raw = Raw::initiator(config(), |_| {});
     raw.end.tx.set_mulpdu(128);
     raw.end.receive(90, &[]);
@@ -88,7 +88,7 @@ fn every_send_arrives_whole_before_the_end_of_a_disconnected_stream() {
 
 /// Covers: VERBS-hilland-6.2.5-01
 #[test]
-fn what_needs_an_answer_is_flushed_and_all_behind_it() {
+fn requests_that_need_an_answer_are_flushed_and_all_behind_them() {
     let mut raw = Raw::initiator(config(), |_| {});
     raw.end.post(1, read_op(0), &[local(0, 8)]);
     raw.end.post(2, SEND, &[]);
@@ -124,7 +124,7 @@ fn a_fenced_send_does_not_overtake_its_read_because_the_stream_closes() {
 
 /// Covers: DDP-5041-6.2.1-02
 #[test]
-fn what_is_posted_behind_a_disconnect_is_flushed_in_its_turn() {
+fn requests_posted_behind_a_disconnect_are_flushed_in_their_turn() {
     let mut raw = Raw::initiator(config(), |_| {});
     raw.end.post(1, SEND, &[local(0, 8)]);
     raw.end.qp.borrow_mut().disconnect();
@@ -140,7 +140,7 @@ fn what_is_posted_behind_a_disconnect_is_flushed_in_its_turn() {
 }
 
 #[test]
-fn nothing_that_arrives_on_a_closing_stream_counts() {
+fn a_closing_stream_ignores_all_that_arrives() {
     let mut raw = Raw::new();
     raw.end.receive(1, &[local(0, 8)]);
     raw.send(&octets::read_request(1, 8, OPEN, OPEN_BASE));

@@ -315,7 +315,7 @@ fn the_largest_fpdu_fits_the_smallest_staging_buffer() {
 }
 
 #[test]
-fn what_was_built_can_be_dropped() {
+fn built_output_can_be_dropped() {
     let mut raw = Raw::initiator(config(), |terms| terms.crc = false);
     raw.end.post(1, write_op(0), &[local(0, 5000)]);
     raw.end.build();

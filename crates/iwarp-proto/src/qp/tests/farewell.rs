@@ -76,7 +76,7 @@ fn a_farewell_goes_only_to_peers_that_have_asked_for_it() {
 }
 
 #[test]
-fn what_still_waits_for_its_receive_was_not_received_nor_what_stands_behind_it() {
+fn a_farewell_counts_neither_parked_messages_nor_those_behind() {
     for delivered in 0..4 {
         let mut raw = known(parking());
         raw.send(&tagged(octets::WRITE, true, OPEN, OPEN_BASE, b"1"));
@@ -94,7 +94,7 @@ fn what_still_waits_for_its_receive_was_not_received_nor_what_stands_behind_it()
 }
 
 #[test]
-fn what_a_peer_that_leaves_has_received_succeeds_without_another_answer() {
+fn requests_that_a_farewell_counts_succeed_without_another_answer() {
     for received in 0..=4 {
         let mut raw = known(outliving());
         raw.end.host.fill(LOCAL, 0, b"payload");
@@ -195,7 +195,7 @@ fn of_a_stranger(config: Config) -> Raw {
 /// Linux siw takes what comes in order, and closes with a FIN only where it has taken all that its
 /// transport has acknowledged.
 #[test]
-fn what_the_transport_of_a_stranger_has_acknowledged_is_received_when_it_closes() {
+fn data_acknowledged_by_a_stranger_s_transport_are_received_at_its_close() {
     const HELLO: u64 = 2 + 14 + 4;
     const SENT: u64 = 2 + 18 + 8 + 4;
     // Behind the first one.
@@ -379,7 +379,7 @@ fn work_requests_that_nobody_ends_fail_when_the_time_is_over() {
 /// A thread may have given octets to the system and not said so yet when the end of the stream is
 /// seen by another.
 #[test]
-fn what_the_stream_is_told_to_have_taken_late_is_credited_all_the_same() {
+fn octets_reported_late_as_taken_are_credited() {
     let mut raw = known(outliving());
     raw.end.post(1, SEND, &[]);
     raw.end.tx.transmit(&raw.end.qp, &raw.end.host, &mut raw.end.out, 1);
@@ -419,7 +419,7 @@ fn a_peer_that_breaks_off_has_not_left_and_nothing_outlives_it() {
 }
 
 #[test]
-fn nobody_takes_a_program_s_write_of_nothing_for_a_farewell() {
+fn an_empty_write_of_a_program_is_not_sent_as_a_farewell() {
     let mut raw = known(outliving());
     let write = SendOp::Write { stag: Stag(FAREWELL_STAG), to: TaggedOffset(3) };
     raw.end.post(1, write, &[]);

@@ -178,7 +178,7 @@ fn a_disconnected_end_answers_for_no_message_that_it_never_received() {
 
 /// The program of the peer is told that its message is lost, and not that it was received.
 #[test]
-fn what_is_parked_when_the_receiver_disconnects_is_flushed_at_the_sender() {
+fn a_message_parked_at_a_disconnect_is_flushed_at_the_sender() {
     let mut pair = Pair::with(Config { acknowledge: true, ..parking() }, |_| {});
     pair.a.post(1, SEND, &[local(0, 8)]);
     pair.run();

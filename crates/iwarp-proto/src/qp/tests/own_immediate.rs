@@ -137,7 +137,7 @@ fn an_end_that_has_not_told_of_sends_with_immediate_takes_them_for_unknown_opcod
 
 /// Words of the other end in between do not unsay it.
 #[test]
-fn what_a_peer_has_told_of_holds_for_the_whole_stream() {
+fn a_hello_of_the_peer_holds_for_the_whole_stream() {
     let mut raw = known(4);
     for wr_id in 1..4 {
         raw.end.receive(wr_id, &[]);
@@ -251,7 +251,7 @@ fn immediate_data_that_the_peer_does_not_take_fails_alone_and_nothing_of_it_is_s
 }
 
 #[test]
-fn what_the_program_says_of_the_peer_means_rfc_7306_and_not_our_own() {
+fn the_program_s_word_of_the_peer_means_rfc_7306_and_not_our_own() {
     let mut raw = Raw::initiator(config(), |_| {});
     raw.end.post(1, send_immediate(false), &[]);
     raw.end.post(2, write_immediate(0, false), &[local(0, 4)]);

@@ -511,7 +511,7 @@ fn a_peer_that_closes_behind_parked_messages_has_closed_well() {
 }
 
 #[test]
-fn nothing_is_allocated_for_messages_that_find_their_receive() {
+fn messages_that_find_their_receive_allocate_no_parking() {
     let mut raw = raw(parking());
     for msn in 1..10 {
         raw.end.receive(u64::from(msn), &[local(0, 8)]);

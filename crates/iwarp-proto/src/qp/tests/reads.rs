@@ -273,7 +273,7 @@ fn corner_57_only_a_fence_keeps_a_send_behind_an_earlier_read() {
 
 /// Covers: RDMAP-5040-5.5-07
 #[test]
-fn what_was_sent_behind_a_read_completes_behind_it() {
+fn a_send_behind_a_read_completes_behind_it() {
     let (mut raw, request) = reading(4);
     raw.end.post(2, SEND, &[]);
     raw.back();

@@ -49,7 +49,7 @@ fn a_write_that_is_forgotten_is_named_by_its_segment() {
 }
 
 #[test]
-fn what_the_queue_pair_does_not_allow_is_no_matter_of_memory() {
+fn a_refusal_by_the_queue_pair_is_not_blamed_on_memory() {
     for acknowledge in [true, false] {
         for (op, right) in [
             (write_op(8), RemoteAccess::Write),

@@ -327,7 +327,7 @@ fn large_segments_are_offered_to_be_read_directly_without_their_last_octets() {
 }
 
 #[test]
-fn nothing_is_offered_with_crc_or_markers_or_where_it_may_not_be_written() {
+fn direct_placement_is_not_offered_with_crc_or_markers_or_without_the_right() {
     for (crc, markers) in [(true, false), (false, true), (true, true)] {
         let mut raw = Raw::initiator(config(), |terms| {
             (terms.crc, terms.receive_markers) = (crc, markers);

@@ -31,7 +31,7 @@ fn post_to(qp: &mut Qp) -> Result<(), PostError> {
 
 /// Covers: VERBS-hilland-6.2.1-01
 #[test]
-fn what_may_be_posted_depends_on_the_state() {
+fn posts_are_accepted_according_to_the_state() {
     for (state, sends, receives) in [
         (QpState::Reset, false, false),
         (QpState::Init, false, true),
@@ -299,7 +299,7 @@ fn a_peer_that_cannot_be_had_is_told_by_the_oldest_request() {
 }
 
 #[test]
-fn what_waits_for_a_stream_can_be_handed_over() {
+fn waiting_requests_can_be_handed_over() {
     let mut qp = detached(QpState::Rts);
     let sges = [local(0, 2)];
     qp.post_recv(&RecvRequest::new(7, &sges)).unwrap();
@@ -330,7 +330,7 @@ fn requests(sges: &[Sge]) -> [SendRequest<'_>; 3] {
 
 /// A request that another core does not take ends in order, too.
 #[test]
-fn what_cannot_be_handed_over_is_flushed() {
+fn requests_that_cannot_be_handed_over_are_flushed() {
     let mut qp = detached(QpState::Rts);
     for request in requests(&[local(0, 2)]) {
         qp.post_send(&request).unwrap();

@@ -176,7 +176,7 @@ fn the_same_is_sent_again_once() {
 ///
 /// Covers: ROCE-062, ROCE-064
 #[test]
-fn what_a_nak_had_sent_again_is_soon_sent_once_more() {
+fn packets_that_a_nak_repeated_are_soon_sent_once_more() {
     let timeout = Duration::from_nanos(4096 << 14);
     let soon = Duration::from_nanos(4096 << 10);
     let mut bench = Bench::with(config(), Attributes { retry_count: 2, ..attributes() });
@@ -457,7 +457,7 @@ fn memory_that_went_fails_the_read() {
 
 /// A go-back sends no more than the window, however much was under way.
 #[test]
-fn what_is_sent_again_stays_within_the_window() {
+fn a_go_back_stays_within_the_window() {
     let mut bench = Bench::new();
     bench.post(SendRequest::write(0, &[local(0, REGION_LEN as u32)], KEY, TO).signaled());
     let mut acknowledged = 0;

@@ -61,7 +61,7 @@ fn the_peer_is_told_of_marks_once_in_a_while() {
 ///
 /// Covers: ROCE-142
 #[test]
-fn nobody_is_told_of_what_is_not_marked() {
+fn unmarked_packets_cause_no_notification() {
     let mut bench = Bench::new();
     for (number, class) in [(0, 0b00), (1, 0b01), (2, 0b10), (3, 0b1111_1100)] {
         let mut path = marked();

@@ -209,7 +209,7 @@ fn a_right_that_is_lost_on_the_way_ends_the_answer() {
 
 /// Covers: ROCE-084, ROCE-104
 #[test]
-fn what_came_before_a_refusal_is_answered_first() {
+fn requests_before_a_refused_one_are_answered_first() {
     let mut bench = Bench::new();
     read(&mut bench, 0, 0, 2 * MTU as u32);
     bench.ask(peer(2), send(Position::Middle), &[]);

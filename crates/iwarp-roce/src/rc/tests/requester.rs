@@ -358,7 +358,7 @@ fn a_long_read_is_asked_for_in_pieces() {
 
 /// Covers: ROCE-070
 #[test]
-fn what_is_sent_again_is_read_again() {
+fn retransmissions_read_memory_again() {
     let mut bench = Bench::new();
     bench.host.fill(LOCAL, 0, &[1; 300]);
     bench.post(SendRequest::send(0, &[local(0, 300)]));

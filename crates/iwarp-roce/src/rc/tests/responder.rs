@@ -146,7 +146,7 @@ fn a_gap_is_told_once() {
 
 /// Covers: ROCE-077
 #[test]
-fn what_comes_twice_is_executed_once_and_acknowledged() {
+fn duplicates_are_executed_once_and_acknowledged() {
     let mut bench = Bench::new();
     for wr_id in 0..2 {
         bench.post_recv(wr_id, 8 * wr_id, 8);
@@ -300,7 +300,7 @@ fn requests_that_make_no_sense_are_refused() {
 
 /// Covers: ROCE-091
 #[test]
-fn what_the_queue_pair_does_not_allow_is_an_invalid_request() {
+fn operations_not_allowed_are_invalid_requests() {
     let requests = [
         (Access::REMOTE_WRITE, write(true, reth(0, 0))),
         (Access::REMOTE_READ, Message::ReadRequest(reth(0, 8))),
@@ -505,7 +505,7 @@ fn a_send_invalidates_before_it_completes() {
 
 /// Covers: ROCE-102, ROCE-104
 #[test]
-fn what_came_before_an_invalidation_that_fails_is_acknowledged() {
+fn requests_before_a_failed_invalidation_are_acknowledged() {
     let message =
         Message::Send { position: Position::Only, tail: SendTail::Invalidate(Stag(0x9900)) };
     let mut bench = Bench::new();
@@ -537,7 +537,7 @@ fn every_packet_is_checked_anew() {
 
 /// Covers: ROCE-032
 #[test]
-fn what_goes_wrong_is_counted() {
+fn errors_are_counted() {
     let mut bench = Bench::new();
     bench.ask(peer(1), write(true, reth(0, 1)), &[1]);
     bench.ask(peer(2), write(true, reth(0, 1)), &[1]);

@@ -140,7 +140,7 @@ fn an_end_flushes_once_and_says_why() {
 
 /// A program that has the last message goes at once: its peer learns that it had arrived.
 #[test]
-fn what_was_received_is_acknowledged_after_the_end() {
+fn a_received_message_is_acknowledged_after_the_end() {
     let mut bench = Bench::new();
     bench.post_recv(0, 0, 8);
     bench.ask(peer(0), send(Position::Only), &[1]);

@@ -201,7 +201,7 @@ fn ipv6_has_all_bits() {
 
 /// Covers: ROCE-003
 #[test]
-fn what_is_shorter_than_its_headers_or_longer_than_any_packet_is_refused() {
+fn packets_shorter_than_their_headers_or_longer_than_any_are_refused() {
     let mut ids = IdMemory::new(1).unwrap();
     for len in (0..MIN_LEN).chain(MAX_LEN + 1..MAX_LEN + 3) {
         assert_eq!(verify(&path(), &std::vec![0; len], at(0), &mut ids), Err(BadIcrc), "{len}");
@@ -276,7 +276,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_of_a_peer_panics(
+    fn identifications_of_a_peer_never_panic(
         numbers in prop::collection::vec(any::<(u16, bool, u8, u32)>(), 0..2000),
     ) {
         let mut ids = IdMemory::new(16).unwrap();

@@ -103,7 +103,7 @@ fn a_service_that_comes_back_finds_what_was_asked_meanwhile() {
 
 /// Covers: ROCE-170
 #[test]
-fn where_there_is_no_service_the_answer_says_so() {
+fn an_answer_says_that_there_is_no_service() {
     let mut scene = Scene::new();
     let now = scene.now;
     let elsewhere = Resolve { service: SERVICE, ..resolve() };

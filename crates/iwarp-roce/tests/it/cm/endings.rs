@@ -304,7 +304,7 @@ fn alternate_paths_are_declined() {
 
 /// Covers: ROCE-148, ROCE-149
 #[test]
-fn nothing_of_a_connection_is_used_again_in_timewait() {
+fn timewait_keeps_numbers_from_being_used_again() {
     let mut scene = Scene::new();
     let (a, b) = scene.established();
     assert!(scene.ends[A].holds(A_QP) && scene.ends[A].timewait().next().is_none());

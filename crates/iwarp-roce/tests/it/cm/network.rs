@@ -359,7 +359,7 @@ fn without_a_network_everything_ends() {
 /// own RTU or the REJ that answers that. Any next step ends it: its packets have no answer, and its
 /// DREQ has one.
 #[test]
-fn what_one_end_alone_believes_in_ends_with_it() {
+fn a_half_open_connection_ends_with_its_only_end() {
     let faults =
         Conditions { loss: 19, duplicates: 26, delay: 14_417, thought: 26_042, asleep: 10 };
     let mut half_open = 0;

@@ -118,7 +118,7 @@ fn a_rep_gets_no_more_than_was_asked_for() {
 
 /// Covers: ROCE-152
 #[test]
-fn where_nobody_listens_a_request_is_refused() {
+fn a_request_without_a_listener_is_refused() {
     let mut scene = Scene::new();
     let now = scene.now;
     let a = scene.ends[A].connect(&Connect { service: DATAGRAMS, ..connect() }, now).unwrap();

@@ -384,14 +384,14 @@ fn caller_computes(port: Port) {
 
 /// A caller polls once, and calls no more.
 #[test]
-fn what_comes_after_a_poll_is_served() {
+fn octets_that_come_after_the_last_poll_are_served() {
     explore(5, || caller_computes(Port::Described));
     explore(4, || caller_computes(Port::Woken));
 }
 
 /// The thread of a task has gone to do something else.
 #[test]
-fn what_a_task_leaves_is_served() {
+fn octets_that_a_task_leaves_are_served() {
     explore(4, || {
         let world = beside_the_worker(Port::Described, World::task_sleeps, &[2, LEASE + 2]);
         world.octets_arrive();

@@ -59,7 +59,7 @@ mod model {
 
     /// A stream that ends while bytes are placed is flushed once, and not before they are.
     #[test]
-    fn nothing_is_flushed_under_the_octets() {
+    fn a_flush_waits_for_octets_that_are_being_placed() {
         loom::model(|| {
             let world = Arc::new((Placing::new(), Mutex::new(Core::default())));
             let flush = |core: &mut Core| {

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_worker_had_to_find_does_not_happen_again_soon() {
+    fn waiting_gets_rare_where_the_worker_had_to_find_requests() {
         let mut gather = polling(128);
         let mut found = 0;
         for _ in 0..10_000 {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_poll_has_sent_is_forgiven() {
+    fn polls_that_send_in_time_lower_the_penalty() {
         let mut gather = polling(128);
         assert!(posts(&mut gather, 0, HABIT, 64));
         gather.found_by_worker();

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_worker_had_to_find_is_neither_held_nor_kept_waiting_again() {
+    fn requests_that_the_worker_had_to_find_are_held_no_more() {
         let mut habits = habits();
         assert!(matches!(Program::default().stream(&mut habits), Advice::Hold(_)));
         habits.found_by_worker();

@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn what_turns_out_badly_gets_rare_and_what_turns_out_well_comes_back() {
+    fn a_penalty_grows_with_bad_outcomes_and_shrinks_with_good_ones() {
         let mut penalty = Penalty::new();
         assert_eq!(left_out(&mut penalty), 0);
         for times in [1, 4, 16] {

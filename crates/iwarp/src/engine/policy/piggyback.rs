@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_worker_had_to_send_does_not_wait_again_soon() {
+    fn waiting_gets_rare_where_the_worker_had_to_send() {
         let mut piggyback = answering();
         let mut waited = 0;
         for _ in 0..10_000 {

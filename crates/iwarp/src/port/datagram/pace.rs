@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_spent_is_made_up_for() {
+    fn overspending_is_made_up_for() {
         let mut pace = Pace::new(1_000_000, 100);
         assert_eq!(pace.room(at(1000)), 100);
         pace.spend(130, at(1000));

@@ -291,7 +291,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_said_is_understood(request in request(), answer in answer()) {
+        fn encoded_messages_parse_to_the_originals(request in request(), answer in answer()) {
             let (said, answered) = (request.encode(), answer.encode());
             prop_assert!(said.len() < ROOM && answered.len() < ROOM);
             prop_assert_eq!(Request::parse(&said), Some(request));
@@ -300,7 +300,7 @@ mod tests {
 
         /// Neither end takes anything but what it would have said itself.
         #[test]
-        fn nothing_else_is_understood(
+        fn other_messages_do_not_parse(
             kind in prop_oneof![0_u8..6, 0x80_u8..0x86, any::<u8>()],
             rest in prop::collection::vec(prop_oneof![0_u8..7, any::<u8>()], 0..ROOM),
         ) {

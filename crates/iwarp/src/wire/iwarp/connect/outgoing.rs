@@ -565,7 +565,7 @@ mod tests {
 
     /// Connections to a peer are asked for in the program's order, unless the first takes long.
     #[test]
-    fn nobody_overtakes_a_connection_that_is_not_made_yet() {
+    fn connections_do_not_overtake_one_that_is_not_made_yet() {
         let device = Device::with_options(Options::default()).unwrap();
         let channel = EventChannel::new(&device).unwrap();
         // Time stands still, so no timer opens the line.

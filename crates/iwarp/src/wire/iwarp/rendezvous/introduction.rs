@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_later_version_appends_is_not_looked_at() {
+    fn octets_that_a_later_version_appends_are_ignored() {
         let introduction = introduction(Secret::Initiators, 77, 78);
         let mut octets = introduction.encode();
         octets[MAGIC.len()] = VERSION + 1;
@@ -259,7 +259,7 @@ mod tests {
     proptest::proptest! {
         /// Either it is none, or it says again what was said.
         #[test]
-        fn what_is_parsed_is_what_was_said(
+        fn parsed_introductions_encode_to_the_input(
             octets in proptest::collection::vec(proptest::num::u8::ANY, 0..600),
             begins_well in proptest::bool::ANY,
         ) {

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn who_knows_the_secret_can_prove_it() {
+    fn the_secret_and_both_parties_make_the_proof() {
         let (a, b) = (party(1, 0x0012_3456), party(2, 0x0065_4321));
         for secret in [0, 1, 0x00ff_ffff] {
             assert!(agree(&keys([secret; 2], [a; 2], [b; 2])));
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_share_gives_no_key() {
+    fn invalid_shares_give_no_key() {
         let (a, b) = (party(1, 5), party(2, 6));
         let open = |side| Opening::new(side, 7, &a, &b).unwrap();
         let own = open(Side::Initiator);

@@ -262,7 +262,7 @@ fn silence_ends() {
 
 /// Losing each message once costs one repetition.
 #[test]
-fn what_is_lost_is_sent_again() {
+fn lost_messages_are_sent_again() {
     for lost in [SIDR_REQ, SIDR_REP] {
         let scene = Scene::new();
         let host = Answering::new(true, false);
