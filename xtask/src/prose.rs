@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Comments in plain English: a comment names its subject first, and words that hide it become
-//! fewer.
+//! Comments and names of tests in plain English: they name their subject first, and words that hide
+//! it become fewer.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 
 use crate::shell;
 
-/// Words that no comment opens with: they promise a riddle.
+/// Words that no comment and no name of a test opens with: they promise a riddle.
 const OPENINGS: [&str; 13] = [
     "How", "Nobody", "Nothing", "Those", "What", "Whatever", "Where", "Whether", "Who", "Whoever",
     "Whom", "Whose", "Why",
@@ -23,7 +23,7 @@ const WORDS: [(&str, usize); 4] =
 /// Columns that the line of a comment may have, as those of code. Rows of a table cannot be broken.
 const WIDTH: usize = 100;
 
-/// Checks the comments of all sources.
+/// Checks the comments and the names of tests of all sources.
 pub(crate) fn check() -> Result<String> {
     // Files that are not added yet count, so that the check says before a commit what it says
     // after.
@@ -62,7 +62,7 @@ pub(crate) fn check() -> Result<String> {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Found {
     comments: usize,
-    /// Lines, from 1 on, of comments that open with one of [`OPENINGS`].
+    /// Lines, from 1 on, of comments and names of tests that open with one of [`OPENINGS`].
     openings: Vec<(usize, &'static str)>,
     /// Lines, from 1 on, that are wider than [`WIDTH`].
     wide: Vec<usize>,
@@ -72,10 +72,15 @@ struct Found {
 
 fn look_at(source: &str) -> Found {
     let mut found = Found::default();
-    let mut goes_on = false;
+    let (mut goes_on, mut is_test) = (false, false);
     for (number, line) in source.lines().enumerate() {
         let Some(text) = comment(line) else {
             goes_on = false;
+            let name = test_name(line, is_test);
+            is_test = line.trim() == "#[test]" || is_test && name.is_none();
+            let first = name.and_then(|name| name.split('_').next()).unwrap_or_default();
+            let opening = OPENINGS.into_iter().find(|word| word.to_lowercase() == first);
+            found.openings.extend(opening.map(|word| (number + 1, word)));
             continue;
         };
         if !goes_on && !text.is_empty() {
@@ -94,6 +99,16 @@ fn look_at(source: &str) -> Found {
         }
     }
     found
+}
+
+/// The name in a line that begins a function, where one is expected, or that names a scenario, of
+/// which a macro makes a test.
+fn test_name(line: &str, is_expected: bool) -> Option<&str> {
+    let line = line.trim_start();
+    match line.strip_prefix("fn ") {
+        Some(function) => function.split('(').next().filter(|_| is_expected),
+        None => line.strip_suffix("\",").and(line.split_once(" = \"")).map(|(name, _)| name),
+    }
 }
 
 /// The text of a line that is a comment.
@@ -115,6 +130,13 @@ mod tests {
         assert_eq!(found.openings, [(1, "What"), (3, "Whether")]);
         assert_eq!(found.words, [0, 0, 0, 1]);
         assert_eq!(look_at("let url = \"// What\";\n"), Found::default());
+    }
+
+    #[test]
+    fn the_first_word_of_the_name_of_a_test_counts() {
+        let source = "#[test]\n#[ignore]\n// Why.\nfn what_is_it() {\n    fn who_am_i() {}\n}\n\
+                      fn how() {}\n    nobody_listens = \"x\",\n#[test]\nfn somewhat() {}\n";
+        assert_eq!(look_at(source).openings, [(3, "Why"), (4, "What"), (8, "Nobody")]);
     }
 
     #[test]
