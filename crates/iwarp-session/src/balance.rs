@@ -36,6 +36,15 @@ struct Sheet {
 }
 
 impl Sheet {
+    fn grant(&mut self, total: u32) {
+        // A number that was said before is behind, and never by half the numbers there are.
+        #[allow(clippy::cast_possible_truncation, reason = "compared as numbers of 32 bits")]
+        let more = total.wrapping_sub(self.granted as u32);
+        if more <= u32::MAX / 2 {
+            self.granted += u64::from(more);
+        }
+    }
+
     fn has(&self, count: usize) -> bool {
         !self.closed && self.used + count as u64 <= self.granted
     }
@@ -69,14 +78,7 @@ impl Balance {
 
     /// The peer has said how many messages it takes in all, in 32 bits of the number.
     pub(super) fn grant(&self, total: u32, core: &Core) {
-        self.change(core, |sheet| {
-            // A number that it has said before is behind, and never by half the numbers there are.
-            #[allow(clippy::cast_possible_truncation, reason = "compared as numbers of 32 bits")]
-            let more = total.wrapping_sub(sheet.granted as u32);
-            if more <= u32::MAX / 2 {
-                sheet.granted += u64::from(more);
-            }
-        });
+        self.change(core, |sheet| sheet.grant(total));
     }
 
     /// Ends it: no waiter gets any more.
@@ -203,5 +205,49 @@ impl Drop for Claim {
         {
             self.balance.give_back(core, self.count);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn totals_go_on_beyond_32_bits() {
+        let mut sheet = Sheet { granted: 0xffff_fffe, used: 0xffff_fffe, ..Sheet::default() };
+        sheet.grant(3);
+        assert_eq!(sheet.granted, 0x1_0000_0003);
+        assert!(sheet.take(5) && !sheet.take(1));
+    }
+
+    #[test]
+    fn an_old_total_takes_nothing_back() {
+        let mut sheet = Sheet { granted: 0x1_0000_0003, ..Sheet::default() };
+        for old in [2, 0, 0xffff_fffe] {
+            sheet.grant(old);
+            assert_eq!(sheet.granted, 0x1_0000_0003, "{old:#x}");
+        }
+    }
+
+    #[test]
+    fn a_small_need_does_not_overtake_a_large_one() {
+        let mut sheet = Sheet { granted: 2, ..Sheet::default() };
+        let first = sheet.line.join(3, None);
+        assert!(!sheet.take(1), "the two are for the first that waits");
+        let second = sheet.line.join(1, None);
+        assert!(!sheet.serve(&mut Vec::new()));
+        sheet.grant(3);
+        assert!(sheet.serve(&mut Vec::new()), "a thread waits");
+        assert_eq!([first, second].map(|ticket| sheet.line.is_served(ticket)), [true, false]);
+        assert_eq!(sheet.used, 3);
+    }
+
+    #[test]
+    fn a_closed_sheet_serves_no_waiter() {
+        let mut sheet = Sheet { granted: 9, closed: true, ..Sheet::default() };
+        let ticket = sheet.line.join(1, None);
+        assert!(!sheet.serve(&mut Vec::new()) && !sheet.line.is_served(ticket));
+        sheet.line.leave(ticket);
+        assert!(!sheet.take(1));
     }
 }

@@ -97,3 +97,46 @@ impl Cargo<Block> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::domain;
+
+    fn blocks(lens: &[usize]) -> Cargo<Block> {
+        let pd = domain();
+        Cargo::Several(lens.iter().map(|len| Block::new(&pd, *len).unwrap()).collect())
+    }
+
+    fn lens(cargo: &Cargo<Block>) -> Vec<usize> {
+        cargo.as_slice().iter().map(|block| block.len()).collect()
+    }
+
+    #[test]
+    fn a_message_fills_one_block_after_the_other() {
+        for (len, expected) in [(0, [0, 0, 0]), (4, [4, 0, 0]), (5, [4, 1, 0]), (14, [4, 8, 2])] {
+            let mut cargo = blocks(&[4, 8, 2]);
+            cargo.fill(len);
+            assert_eq!((lens(&cargo), cargo.len()), (expected.to_vec(), len as u64));
+        }
+    }
+
+    /// The blocks may have been made short for the last message.
+    #[test]
+    fn a_message_may_be_longer_than_the_blocks_were_before() {
+        let mut cargo = blocks(&[4, 8]);
+        cargo.fill(1);
+        cargo.fill(12);
+        assert_eq!(lens(&cargo), [4, 8]);
+    }
+
+    #[test]
+    fn blocks_keep_their_order_and_their_shape() {
+        let cargo = Cargo::Several(vec![3, 1, 2]).map(|n| 10 * n);
+        assert_eq!(cargo.as_slice(), [30, 10, 20]);
+        assert_eq!(cargo.into_iter().collect::<Vec<_>>(), [30, 10, 20]);
+        assert_eq!((Cargo::One(1).several(), Cargo::Several(vec![1]).one()), (None, None));
+        let mut one = Cargo::One(7);
+        assert_eq!((one.take().one(), one.as_slice()), (Some(7), &[][..]));
+    }
+}

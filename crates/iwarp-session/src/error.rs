@@ -98,3 +98,44 @@ impl From<OperationError> for io::Error {
         Self::new(kind, error)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(error: impl Into<OperationError>) -> io::ErrorKind {
+        io::Error::from(error.into()).kind()
+    }
+
+    #[test]
+    fn refusals_of_a_full_queue_can_be_tried_again() {
+        assert_eq!(kind(PostError::QueueFull), io::ErrorKind::WouldBlock);
+        assert_eq!(kind(PostError::WrongState), io::ErrorKind::NotConnected);
+        assert_eq!(kind(PostError::TooManySges), io::ErrorKind::InvalidInput);
+        assert_eq!(kind(PostError::InlineTooLong), io::ErrorKind::InvalidInput);
+        assert_eq!(kind(PostError::Invalid), io::ErrorKind::Other);
+    }
+
+    /// Flushed requests tell nothing of the cause: the end of the connection does.
+    #[test]
+    fn a_flushed_request_is_no_failure_of_its_own() {
+        assert_eq!(kind(WcStatus::Flushed), io::ErrorKind::NotConnected);
+        for status in [WcStatus::LocalLength, WcStatus::RemoteAccess, WcStatus::RetryExceeded] {
+            let error = OperationError::from(status);
+            assert!(matches!(error, OperationError::Failed(why) if why == status), "{error:?}");
+            assert_eq!(kind(error), io::ErrorKind::ConnectionAborted);
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_connection_decides_on_the_kind() {
+        assert_eq!(kind(OperationError::Ended(Ended::Closed)), io::ErrorKind::NotConnected);
+        assert_eq!(kind(OperationError::Ended(Ended::Lost)), io::ErrorKind::ConnectionReset);
+    }
+
+    #[test]
+    fn an_error_of_the_system_stays_itself() {
+        let error = io::Error::from(OperationError::Wait(io::Error::from_raw_os_error(4)));
+        assert_eq!(error.raw_os_error(), Some(4));
+    }
+}

@@ -232,3 +232,36 @@ impl RemoteGrant {
         (fits && to.checked_add(len).is_some()).then_some((self.0.stag, TaggedOffset(to)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grant_ends_with_its_last_byte() {
+        let grant = RemoteGrant::new(Stag(7), TaggedOffset(1000), 64);
+        assert_eq!(grant.at(0, 64), Some((Stag(7), TaggedOffset(1000))));
+        assert_eq!(grant.at(64, 0), Some((Stag(7), TaggedOffset(1064))));
+        for (offset, len) in [(0, 65), (64, 1), (65, 0), (1, u64::MAX), (u64::MAX, 1)] {
+            assert_eq!(grant.at(offset, len), None, "{len} at {offset}");
+        }
+    }
+
+    /// RFC 5041 §5.1.
+    #[test]
+    fn tagged_offset_and_length_stay_below_2_to_64() {
+        let last = RemoteGrant::new(Stag(7), TaggedOffset(u64::MAX - 8), 8);
+        assert_eq!(last.at(0, 8), Some((Stag(7), TaggedOffset(u64::MAX - 8))));
+        let beyond = RemoteGrant::new(Stag(7), TaggedOffset(u64::MAX - 7), 16);
+        assert!(beyond.at(0, 7).is_some());
+        assert_eq!((beyond.at(0, 8), beyond.at(8, 0)), (None, None));
+    }
+
+    #[test]
+    fn a_grant_is_in_network_order() {
+        let grant = RemoteGrant::new(Stag(0x0102_0304), TaggedOffset(0x0a), 0x0b00);
+        let octets = grant.to_octets();
+        assert_eq!(octets, [1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 11, 0]);
+        assert_eq!(RemoteGrant::from_octets(&octets), grant);
+    }
+}

@@ -62,3 +62,21 @@ impl Failure {
         Self { error: error.into(), block, blocks }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::domain;
+
+    #[test]
+    fn blocks_come_back_as_they_went_in() {
+        let pd = domain();
+        let block = |len| Block::new(&pd, len).unwrap();
+        let one = Failure::with(OperationError::Timeout, Cargo::One(block(1)));
+        assert_eq!((one.block.map(|block| block.len()), one.blocks.len()), (Some(1), 0));
+        let several =
+            Failure::with(OperationError::Timeout, Cargo::Several(vec![block(2), block(3)]));
+        assert!(several.block.is_none());
+        assert_eq!(several.blocks.iter().map(|block| block.len()).collect::<Vec<_>>(), [2, 3]);
+    }
+}

@@ -545,3 +545,80 @@ impl WhenConnected for Feed {
         self.settle();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::domain;
+
+    /// The state of a feed of a window of 8 that has posted so many receives.
+    fn state(account: Account) -> FeedState {
+        FeedState { depth: 8 + SPARE, account, ..FeedState::default() }
+    }
+
+    /// The spare receives are for the peer's words, of which the peer is not told.
+    #[test]
+    fn a_grant_leaves_the_spare_receives_out() {
+        let granted = |posted, words, messages, told| {
+            state(Account { posted, words, messages, told, ..Account::default() }).grant()
+        };
+        assert_eq!(granted(SPARE as u64, 0, 0, 0), None);
+        assert_eq!(granted(10, 0, 0, 0), Some(8));
+        // A word has used up a receive, which was posted again.
+        assert_eq!(granted(11, 1, 0, 8), None);
+        assert_eq!(granted(1, 1, 0, 0), None, "fewer than the spare ones");
+    }
+
+    #[test]
+    fn a_grant_waits_for_half_the_window_or_for_a_peer_that_is_out() {
+        let granted = |posted, messages| {
+            state(Account { posted, messages, told: 8, ..Account::default() }).grant()
+        };
+        assert_eq!(granted(13, 5), None, "three more");
+        assert_eq!(granted(14, 5), Some(12), "four more");
+        assert_eq!(granted(11, 8), Some(9), "one more, for a peer without any");
+        assert_eq!(granted(10, 8), None, "none more");
+    }
+
+    fn stock(pools: &[&BlockPool], single: bool) -> Stock {
+        Stock::new(pools.iter().map(|pool| (*pool).clone()).collect(), single)
+    }
+
+    #[test]
+    fn a_pool_is_in_one_share_however_often_it_is_named() {
+        let pd = domain();
+        let [one, two] = [4, 8].map(|len| BlockPool::new(&pd, len, 2).unwrap());
+        let stock = stock(&[&one, &two, &one], false);
+        let taken: Vec<usize> = stock.shares.iter().map(|share| share.places.len()).collect();
+        assert_eq!((taken.len(), taken.iter().sum::<usize>()), (2, 3));
+        let first = taken[0];
+        let name = |gathered| stock.share(gathered).map(|share| share.pool.block_len());
+        assert_eq!(name(first - 1), Some(stock.shares[0].pool.block_len()));
+        assert_eq!((name(first), name(3)), (Some(stock.shares[1].pool.block_len()), None));
+    }
+
+    /// They are gathered pool by pool, in an order that the program knows nothing of.
+    #[test]
+    fn blocks_are_arranged_as_the_pools_were_named() {
+        let pd = domain();
+        let [one, two] = [4, 8].map(|len| BlockPool::new(&pd, len, 2).unwrap());
+        for pools in [[&one, &two, &one], [&two, &one, &two]] {
+            let stock = stock(&pools, false);
+            let from =
+                stock.shares.iter().flat_map(|share| share.places.iter().map(|_| &share.pool));
+            let mut gathered: Vec<Block> = from.map(|pool| pool.try_take().unwrap()).collect();
+            let arranged = stock.arrange(&mut gathered).several().unwrap();
+            let lens: Vec<usize> = arranged.iter().map(|block| block.capacity()).collect();
+            assert_eq!(lens, pools.map(BlockPool::block_len));
+        }
+    }
+
+    #[test]
+    fn a_pool_that_is_named_more_often_than_it_has_blocks_is_not_enough() {
+        let pool = |count| BlockPool::new(&domain(), 4, count).unwrap();
+        let two = pool(2);
+        assert!(stock(&[&two, &two], false).has_enough());
+        assert!(!stock(&[&two, &two, &two], false).has_enough());
+        assert!(stock(&[&pool(0)], true).has_enough(), "it may be given blocks later");
+    }
+}

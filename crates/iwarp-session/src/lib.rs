@@ -203,6 +203,8 @@ pub mod stream;
 mod table;
 #[cfg(feature = "tokio")]
 mod task;
+#[cfg(test)]
+mod testing;
 #[cfg(feature = "zerocopy")]
 pub mod typed;
 mod work;

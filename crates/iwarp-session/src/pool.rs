@@ -481,3 +481,51 @@ impl Future for Taking {
         this.advance(&pool, claim()).map_or(Poll::Pending, |block| Poll::Ready(Ok(block)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::domain;
+
+    fn shelf(count: usize) -> Shelf {
+        let pd = domain();
+        Shelf {
+            free: (0..count).map(|_| allocate(&pd, 4).unwrap()).collect(),
+            line: Line::default(),
+        }
+    }
+
+    #[test]
+    fn a_shelf_gives_all_that_is_asked_for_or_nothing() {
+        let mut shelf = shelf(3);
+        assert!(shelf.take(4).is_none());
+        assert_eq!((shelf.take(2).unwrap().into_iter().count(), shelf.free.len()), (2, 1));
+        assert!(matches!(shelf.take(1), Some(Cargo::One(_))));
+    }
+
+    #[test]
+    fn free_blocks_are_kept_for_the_first_that_waits() {
+        let mut shelf = shelf(1);
+        let two = shelf.line.join(2, None);
+        let one = shelf.line.join(1, None);
+        assert!(shelf.take(1).is_none() && shelf.serve().is_none(), "the first needs another");
+        shelf.line.leave(two);
+        assert!(matches!(shelf.serve(), Some((ticket, None)) if ticket == one));
+        assert_eq!(shelf.line.collect(one).map(|taken| taken.into_iter().count()), Some(1));
+    }
+
+    #[test]
+    fn a_waiter_that_leaves_passes_its_block_on() {
+        let pool = BlockPool::new(&domain(), 4, 1).unwrap();
+        let only = pool.try_take().unwrap();
+        let inner = Arc::clone(pool.pool.alive().unwrap());
+        let [first, second] = [(); 2].map(|()| inner.take_or_join(1, None).unwrap_err());
+        drop(only);
+        let served = |ticket| inner.shelf().line.is_served(ticket);
+        assert_eq!([served(first), served(second)], [true, false]);
+        inner.leave_line(first);
+        assert!(served(second));
+        inner.leave_line(second);
+        assert_eq!(pool.available(), 1);
+    }
+}

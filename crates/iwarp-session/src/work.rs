@@ -57,3 +57,27 @@ impl SendFlags {
         fence: bool,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use iwarp_types::{AtomicOp, TaggedOffset};
+
+    use super::*;
+
+    #[test]
+    fn messages_take_a_receive_of_the_peer() {
+        let (stag, to) = (Stag(1), TaggedOffset(0));
+        let (immediate, told) = ([0; 8], [0; 4]);
+        let swap = AtomicOp::FetchAdd { add: 1, mask: 0 };
+        for (op, expected) in [
+            (SendOp::SEND, true),
+            (SendOp::Immediate { solicited: false, data: immediate }, true),
+            (SendOp::WriteImmediate { stag, to, solicited: false, data: told }, true),
+            (SendOp::Write { stag, to }, false),
+            (SendOp::Read { stag, to, invalidate: None }, false),
+            (SendOp::Atomic { stag, to, op: swap }, false),
+        ] {
+            assert_eq!(Work::on_bytes(op, Payload::NONE).is_message(), expected, "{op:?}");
+        }
+    }
+}

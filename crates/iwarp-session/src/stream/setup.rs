@@ -209,3 +209,28 @@ impl Future for Opening {
         Poll::Ready(self.take().and_then(|(_, parts)| open(connected, parts)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hello_has_room_for_the_end_of_the_stream() {
+        let hello = Config::new().block_len(1).blocks(65_535).hello().unwrap();
+        assert_eq!((hello.block_len, hello.depth), (1, 65_536));
+    }
+
+    #[test]
+    fn sizes_that_a_hello_cannot_say_are_refused() {
+        let config = Config::new();
+        for wrong in [
+            config.clone().block_len(0),
+            config.clone().block_len(1 << 32),
+            config.clone().blocks(0),
+            config.blocks(65_536),
+        ] {
+            let error = wrong.hello().map(drop).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{wrong:?}");
+        }
+    }
+}

@@ -374,3 +374,48 @@ impl Rest<'_, '_> {
         filled
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::domain;
+
+    /// The messages that the slices become.
+    fn messages(slices: &[&[u8]], len: usize) -> Vec<Vec<u8>> {
+        let bufs: Vec<_> = slices.iter().map(|slice| IoSlice::new(slice)).collect();
+        let mut rest = Rest { bufs: &bufs, at: 0 };
+        let mut block = Block::new(&domain(), 8).unwrap();
+        let mut messages = Vec::new();
+        while !rest.is_empty() {
+            assert_eq!(rest.fill(&mut block, len), block.len());
+            messages.push(block.to_vec());
+        }
+        messages
+    }
+
+    #[test]
+    fn slices_are_cut_into_full_messages() {
+        let slices = [&b"ab"[..], b"", b"cdefg", b"h"];
+        assert_eq!(messages(&slices, 3), [&b"abc"[..], b"def", b"gh"]);
+        assert_eq!(messages(&slices, 8), [b"abcdefgh"]);
+        assert_eq!(messages(&slices, 1).concat(), b"abcdefgh");
+    }
+
+    /// Each message would be the end of the stream.
+    #[test]
+    fn empty_slices_become_no_message() {
+        assert_eq!(messages(&[b"", b""], 3), [b""; 0]);
+        assert_eq!(messages(&[b"", b"abc", b""], 3), [b"abc"]);
+    }
+
+    /// Bytes of an earlier write are still behind the end of the block.
+    #[test]
+    fn a_short_message_hides_older_bytes() {
+        let mut block = Block::new(&domain(), 8).unwrap();
+        for (text, expected) in [(&b"longer"[..], 6), (b"no", 2)] {
+            let bufs = [IoSlice::new(text)];
+            assert_eq!(Rest { bufs: &bufs, at: 0 }.fill(&mut block, 8), expected);
+            assert_eq!(&*block, text);
+        }
+    }
+}

@@ -125,3 +125,36 @@ impl<T: Element, const N: usize> Outcome for [T; N] {
         Self::read_from_bytes(&cargo.one()?).ok()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use iwarp_types::{QpId, WcOp, WcStatus};
+
+    use super::*;
+    use crate::testing::domain;
+
+    fn read(octets: &[u8]) -> (WorkCompletion, Cargo<Block>) {
+        let mut block = Block::new(&domain(), octets.len()).unwrap();
+        block.fill_from(octets);
+        (WorkCompletion::new(1, QpId(1), WcOp::Read, WcStatus::Success), Cargo::One(block))
+    }
+
+    #[test]
+    fn an_array_takes_its_number_of_bytes_and_no_other() {
+        let array = |octets: &[u8]| {
+            let (completion, cargo) = read(octets);
+            <[[u8; 2]; 2] as Outcome>::new(&completion, cargo)
+        };
+        assert_eq!(array(b"abcd"), Some([*b"ab", *b"cd"]));
+        assert_eq!((array(b"abc"), array(b"abcdef")), (None, None));
+    }
+
+    #[test]
+    fn a_list_takes_as_many_elements_as_came() {
+        for (octets, expected) in [(&b""[..], 0), (b"ab", 1), (b"abcdef", 3)] {
+            let (completion, cargo) = read(octets);
+            let list = <Vec<[u8; 2]> as Outcome>::new(&completion, cargo).unwrap();
+            assert_eq!((list.len(), list.concat()), (expected, octets.to_vec()));
+        }
+    }
+}
