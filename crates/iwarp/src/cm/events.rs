@@ -292,3 +292,110 @@ impl<I: Subject> Drop for Holding<I> {
 
 /// Events taken out of a channel. Dropping them refuses the requests among them.
 pub(crate) struct Removed<I>(VecDeque<Unread<I>>);
+
+#[cfg(all(test, not(model)))]
+mod tests {
+    use super::*;
+
+    /// An id that only has a source.
+    #[derive(Debug)]
+    struct Toy(Option<Source>);
+
+    impl Subject for Toy {
+        fn source(&self) -> Option<Source> {
+            self.0
+        }
+
+        fn is_told_of_the_end(&self) {}
+
+        fn redirect(&self, _: &Arc<Events<Self>>) {}
+    }
+
+    fn user(argument: u64) -> EventKind {
+        EventKind::User { status: 0, argument }
+    }
+
+    fn news(id: &Arc<Toy>, argument: u64) -> Unread<Toy> {
+        let id = Holder::Known(Arc::downgrade(id));
+        Unread { id, listener: None, kind: user(argument), source: None, round: 0 }
+    }
+
+    fn request(last: u8, argument: u64) -> (Arc<Toy>, Unread<Toy>) {
+        let source = Source::of([192, 0, 2, last].into());
+        let id = Arc::new(Toy(Some(source)));
+        let holder = Holder::New(Arc::clone(&id));
+        let kind = user(argument);
+        (id, Unread { id: holder, listener: None, kind, source: Some(source), round: 0 })
+    }
+
+    fn order(queue: &Queue<Toy>) -> Vec<u64> {
+        let argument = |event: &Unread<Toy>| match event.kind {
+            EventKind::User { argument, .. } => argument,
+            _ => unreachable!(),
+        };
+        queue.events.iter().map(argument).collect()
+    }
+
+    #[test]
+    fn sources_of_requests_take_turns() {
+        let mut queue = Queue::default();
+        for n in 0..3 {
+            queue.add(request(1, n).1);
+        }
+        queue.add(request(2, 10).1);
+        assert_eq!(order(&queue), [0, 10, 1, 2]);
+    }
+
+    #[test]
+    fn news_that_came_first_stay_in_front_of_requests() {
+        let (mut queue, id) = (Queue::default(), Arc::new(Toy(None)));
+        queue.add(news(&id, 10));
+        queue.add(request(1, 0).1);
+        queue.add(request(1, 1).1);
+        assert_eq!(order(&queue), [10, 0, 1]);
+    }
+
+    #[test]
+    fn news_of_connections_do_not_wait_for_a_flood_of_requests() {
+        let (mut queue, id) = (Queue::default(), Arc::new(Toy(None)));
+        for n in 0..3 {
+            queue.add(request(1, n).1);
+        }
+        queue.add(news(&id, 10));
+        queue.add(news(&id, 11));
+        assert_eq!(order(&queue), [0, 10, 11, 1, 2]);
+    }
+
+    #[test]
+    fn news_of_a_request_come_behind_it() {
+        let mut queue = Queue::default();
+        let ids = [0, 1, 2].map(|n| {
+            let (id, request) = request(1, n);
+            queue.add(request);
+            id
+        });
+        queue.add(news(&ids[1], 11));
+        assert_eq!(order(&queue), [0, 1, 11, 2]);
+    }
+
+    #[test]
+    fn events_of_an_id_that_is_gone_are_not_taken() {
+        let (id, kept) = (Arc::new(Toy(None)), Arc::new(Toy(None)));
+        let event = news(&id, 1);
+        let listened = Unread { listener: Some(Arc::downgrade(&id)), ..news(&kept, 2) };
+        assert!(event.concerns(&*id) && listened.concerns(&*id) && !event.concerns(&*kept));
+        drop(id);
+        assert!(event.take().is_none() && listened.take().is_none());
+        assert!(news(&kept, 3).take().is_some());
+    }
+
+    #[test]
+    fn moved_events_keep_their_order_and_so_do_the_others() {
+        let (mut from, mut to) = ((0..10).collect::<VecDeque<_>>(), VecDeque::from([77]));
+        move_if(&mut from, &mut to, |n| n % 3 == 0);
+        assert_eq!(
+            (from.make_contiguous(), to.make_contiguous()),
+            (&mut [1, 2, 4, 5, 7, 8][..], &mut [77, 0, 3, 6, 9][..])
+        );
+    }
+}

@@ -126,3 +126,73 @@ impl DatagramAttributes {
         self.retry_count = retry.count.min(7);
     }
 }
+
+#[cfg(all(test, not(model)))]
+mod tests {
+    use std::net::IpAddr;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn ip(last: u8) -> IpAddr {
+        IpAddr::from([192, 0, 2, last])
+    }
+
+    fn way(to: u8) -> AddressVector {
+        AddressVector { traffic_class: 0x20, ..AddressVector::new(ip(1), ip(to)) }
+    }
+
+    #[test]
+    fn a_way_to_the_peer_keeps_what_the_program_said_of_it() {
+        let peer = Peer::at(ip(1), ip(2), 17, 0x0012_3456);
+        let told = DatagramAttributes::default().address(way(2)).toward(&peer);
+        assert_eq!((told.address, told.dest_qp, told.rq_psn), (Some(way(2)), 17, 0x0012_3456));
+        for before in [None, Some(way(3))] {
+            let told = DatagramAttributes::default().address(before).toward(&peer);
+            assert_eq!(told.address, Some(AddressVector::new(ip(1), ip(2))), "{before:?}");
+        }
+    }
+
+    #[test]
+    fn read_depths_are_those_that_both_ends_have_within_8_bits() {
+        for (ird, ord, expected) in [(4, 9, (4, 4)), (9, 4, (4, 9)), (300, 400, (255, 255))] {
+            let peer = Peer::at(ip(1), ip(2), 17, 0).ird(ird).ord(ord);
+            let told = DatagramAttributes::default().toward(&peer);
+            assert_eq!((told.max_rd_atomic, told.max_dest_rd_atomic), expected, "{ird}, {ord}");
+        }
+    }
+
+    #[test]
+    fn a_peer_needs_an_address_and_has_24_bits_of_a_number() {
+        let told = DatagramAttributes::default().dest_qp(17).rq_psn(0xff12_3456);
+        assert_eq!(told.as_peer(), None);
+        let peer = told.address(way(2)).max_rd_atomic(3).max_dest_rd_atomic(5).as_peer();
+        assert_eq!(peer, Some(Peer::at(ip(1), ip(2), 17, 0x0012_3456).ord(3).ird(5)));
+    }
+
+    #[test]
+    fn a_retry_becomes_the_next_longer_code() {
+        let coded = |timeout: Option<Duration>, count| {
+            let mut told = DatagramAttributes::default();
+            told.set_retry(Retry::new(timeout, count));
+            (told.timeout, told.retry_count)
+        };
+        let exact = Retry::local_ack_timeout(14);
+        assert_eq!(coded(Some(exact), 3), (14, 3));
+        assert_eq!(coded(Some(exact + Duration::from_nanos(1)), 7), (15, 7));
+        assert_eq!(coded(Some(Duration::ZERO), 0), (1, 0), "0 would be for ever");
+        assert_eq!(coded(Some(Duration::MAX), 200), (31, 7));
+        assert_eq!(coded(None, 8), (0, 7));
+    }
+
+    #[test]
+    fn each_code_comes_back() {
+        for code in 0..32 {
+            let mut told = DatagramAttributes::default().timeout(code).retry_count(code % 8);
+            let retry = told.as_retry();
+            (told.timeout, told.retry_count) = (77, 77);
+            told.set_retry(retry);
+            assert_eq!((told.timeout, told.retry_count), (code, code % 8));
+        }
+    }
+}

@@ -522,3 +522,37 @@ impl AsFd for Device {
         self.async_fd()
     }
 }
+
+#[cfg(all(test, not(model)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_has_1_to_max_cqe_completions() {
+        let most = ATTRIBUTES.max_cqe as usize;
+        assert!(check_depth(1).is_ok() && check_depth(most).is_ok());
+        for wrong in [0, most + 1, usize::MAX] {
+            let error = check_depth(wrong).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_error_of_the_system_keeps_its_number() {
+        let error = io::Error::from(OpenError::from(io::Error::from_raw_os_error(24)));
+        assert_eq!(error.raw_os_error(), Some(24));
+    }
+
+    #[test]
+    fn siblings_share_the_guid_and_not_the_events() {
+        let device = Device::with_options(Options::default()).unwrap();
+        let sibling = device.sibling().unwrap();
+        assert_eq!(device.node_guid(), sibling.node_guid());
+        let qp = AsyncEvent::QpFatal { qp: 7 };
+        device.core.check().unwrap().events.push(qp);
+        assert_eq!(sibling.poll_async_event().unwrap(), None);
+        assert_eq!(device.poll_async_event().unwrap(), Some(qp));
+        let absent = device.named_sibling(1).unwrap_err();
+        assert_eq!(absent.kind(), io::ErrorKind::InvalidInput);
+    }
+}

@@ -202,3 +202,46 @@ impl Drop for MemoryWindow {
         }
     }
 }
+
+#[cfg(all(test, not(model)))]
+mod tests {
+    use super::*;
+    use crate::engine::options::Options;
+    use crate::verbs::device::Device;
+
+    fn domain() -> ProtectionDomain {
+        Device::with_options(Options::default()).unwrap().alloc_pd()
+    }
+
+    /// The work request fails, and not the program.
+    #[test]
+    fn an_element_outside_the_region_is_no_panic() {
+        let region = domain().allocate(16, Access::LOCAL_WRITE).unwrap();
+        let beyond = region.sge(usize::MAX, usize::MAX);
+        assert_eq!((beyond.addr, beyond.length), (u64::MAX, u32::MAX));
+        assert_eq!(region.whole(), Sge { addr: 0, length: 16, lkey: region.lkey() });
+    }
+
+    #[test]
+    fn a_part_begins_at_0_and_lies_within_its_buffer() {
+        let (pd, buffer) = (domain(), Arc::new(Buffer::new(64)));
+        let part = |range| pd.register_part(Arc::clone(&buffer), range, Access::LOCAL_WRITE);
+        let region = part(48..64).unwrap();
+        assert_eq!((region.base().0, region.len()), (0, 16));
+        assert!(matches!(part(48..65), Err(RegisterError::InvalidRange)));
+    }
+
+    #[test]
+    fn a_region_is_adopted_by_its_own_domain_only() {
+        let device = Device::with_options(Options::default()).unwrap();
+        let (own, other) = (device.alloc_pd(), device.alloc_pd());
+        let region = own.allocate(16, Access::LOCAL_WRITE).unwrap();
+        let stag = region.lkey();
+        assert!(matches!(other.adopt(stag), Err(RegisterError::UnknownStag)));
+        let adopted = own.adopt(stag).unwrap();
+        assert_eq!((adopted.len(), adopted.access()), (16, region.access()));
+        adopted.disown();
+        assert!(region.deregister().is_ok());
+        assert!(matches!(own.adopt(stag), Err(RegisterError::UnknownStag)));
+    }
+}

@@ -659,3 +659,46 @@ impl Drop for Inner {
         self.endpoint.abandon();
     }
 }
+
+#[cfg(all(test, not(model)))]
+mod tests {
+    use super::*;
+    use crate::engine::options::Options;
+    use crate::verbs::device::Device;
+
+    #[test]
+    fn no_queue_has_more_work_requests_than_the_device() {
+        let device = Device::with_options(Options::default()).unwrap();
+        let cq = device.create_cq(1, None).unwrap();
+        let (attributes, most) =
+            (QueuePairAttributes::new(&cq, &cq), ATTRIBUTES.max_qp_wr as usize);
+        assert!(attributes.max_send_wr(most).max_recv_wr(most).check().is_ok());
+        for wrong in [attributes.max_send_wr(most + 1), attributes.max_recv_wr(most + 1)] {
+            let error = wrong.check().unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+            assert!(error.to_string().contains("65537 work requests"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_queue_pair_that_cannot_meet_a_peer_refuses_one() {
+        let device = Device::with_options(Options::default()).unwrap();
+        let cq = device.create_cq(1, None).unwrap();
+        let qp = device.alloc_pd().create_qp(&QueuePairAttributes::new(&cq, &cq)).unwrap();
+        let here = IpAddr::from([127, 0, 0, 1]);
+        let error = io::Error::from(qp.connect_to(&Peer::at(here, here, 17, 0)).unwrap_err());
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        assert_eq!((qp.state(), qp.peer()), (QpState::Init, None));
+    }
+
+    #[test]
+    fn a_change_of_state_against_the_verbs_is_invalid_input() {
+        let wrong = TransitionError { from: QpState::Reset, to: QpState::Rts };
+        let error = io::Error::from(ModifyError::from(wrong));
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        let inner = error.into_inner().and_then(|inner| inner.downcast::<TransitionError>().ok());
+        assert_eq!(inner.map(|inner| *inner), Some(wrong));
+        let error = io::Error::from(ModifyError::from(io::Error::from_raw_os_error(98)));
+        assert_eq!(error.raw_os_error(), Some(98));
+    }
+}

@@ -72,3 +72,55 @@ impl IdCore {
         true
     }
 }
+
+#[cfg(all(test, not(model)))]
+mod tests {
+    use crate::cm::EventChannel;
+    use crate::connect::Owner;
+    use crate::engine::options::Options;
+    use crate::verbs::Device;
+
+    use super::*;
+
+    fn addr(last: u8) -> SocketAddr {
+        SocketAddr::from(([192, 0, 2, last], 7471))
+    }
+
+    fn id() -> Id {
+        let device = Device::with_options(Options::default()).unwrap();
+        Id::new(&EventChannel::new(&device).unwrap()).unwrap()
+    }
+
+    /// The next address may be reached from another local one.
+    #[test]
+    fn a_local_address_that_was_found_is_forgotten_with_the_peer_s() {
+        let id = id();
+        let core = id.core().unwrap();
+        core.set_candidates(vec![addr(1), addr(2)]);
+        assert_eq!(core.next_candidate(), Some(addr(1)));
+        core.downgrade().is_at(addr(9));
+        assert_eq!((core.next_candidate(), id.local_addr()), (Some(addr(2)), None));
+        assert_eq!(core.next_candidate(), None);
+    }
+
+    #[test]
+    fn a_local_address_that_the_program_chose_stays() {
+        let id = id();
+        id.bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let (core, bound) = (id.core().unwrap(), id.local_addr());
+        core.set_candidates(vec![addr(1)]);
+        assert_eq!(core.next_candidate(), Some(addr(1)));
+        assert!(bound.is_some_and(|addr| addr.port() != 0));
+        assert_eq!(id.local_addr(), bound);
+    }
+
+    #[test]
+    fn an_id_that_listens_tries_no_address() {
+        let id = id();
+        id.bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        id.listen(1).unwrap();
+        id.core().unwrap().set_candidates(vec![addr(1)]);
+        assert!(!id.resolve_next());
+        assert!(id.resolve(Addresses::from(addr(1))).is_err());
+    }
+}

@@ -93,3 +93,48 @@ impl Id {
 
 /// The hop limit of datagrams to a group, as Linux has it.
 const GROUP_HOPS: u8 = 64;
+
+#[cfg(all(test, not(model)))]
+mod tests {
+    use std::net::SocketAddr;
+
+    use crate::cm::PortSpace;
+    use crate::cm::{EventChannel, EventKind};
+    use crate::engine::options::Options;
+    use crate::verbs::Device;
+
+    use super::*;
+
+    fn ids(addr: &str) -> (EventChannel, [Id; 2]) {
+        let device = Device::with_options(Options::default()).unwrap();
+        let channel = EventChannel::new(&device).unwrap();
+        let ids = [Id::for_datagrams(&channel, PortSpace::Udp), Id::new(&channel)].map(|id| {
+            let id = id.unwrap();
+            id.bind(SocketAddr::new(addr.parse().unwrap(), 0)).unwrap();
+            id
+        });
+        (channel, ids)
+    }
+
+    #[test]
+    fn a_group_of_ipv4_may_be_written_as_one_of_ipv6() {
+        let (channel, [id, _]) = ids("127.0.0.1");
+        id.set_traffic_class(0x28);
+        id.join("::ffff:239.1.2.3".parse().unwrap()).unwrap();
+        let kind = channel.try_next().unwrap().kind;
+        let EventKind::MulticastJoined { group, address, .. } = kind else { panic!("{kind:?}") };
+        assert_eq!(group, IpAddr::from([239, 1, 2, 3]));
+        assert_eq!((address.source, address.destination), ([127, 0, 0, 1].into(), group));
+        assert_eq!(address.traffic_class, 0x28);
+    }
+
+    #[test]
+    fn a_group_needs_an_address_and_an_id_for_datagrams() {
+        let group = IpAddr::from([239, 1, 2, 3]);
+        let (_channel, [anywhere, _]) = ids("0.0.0.0");
+        let (_other, [_, connections]) = ids("127.0.0.1");
+        for id in [anywhere, connections] {
+            assert_eq!(id.join(group).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        }
+    }
+}

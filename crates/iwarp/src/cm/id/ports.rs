@@ -145,3 +145,54 @@ impl Choices {
         }
     }
 }
+
+#[cfg(all(test, not(model)))]
+mod tests {
+    use crate::cm::EventChannel;
+    use crate::cm::PortSpace;
+    use crate::engine::options::Options;
+    use crate::verbs::Device;
+
+    use super::*;
+
+    fn channel() -> EventChannel {
+        EventChannel::new(&Device::with_options(Options::default()).unwrap()).unwrap()
+    }
+
+    fn at(ip: [u8; 4]) -> SocketAddr {
+        SocketAddr::from((ip, 0))
+    }
+
+    #[test]
+    fn an_id_is_bound_once() {
+        let channel = channel();
+        for id in [Id::new(&channel), Id::for_datagrams(&channel, PortSpace::Udp)] {
+            let id = id.unwrap();
+            id.bind(at([127, 0, 0, 1])).unwrap();
+            let bound = id.local_addr();
+            let error = id.bind(at([127, 0, 0, 1])).unwrap_err();
+            assert_eq!((error.kind(), id.local_addr()), (io::ErrorKind::InvalidInput, bound));
+        }
+    }
+
+    /// An address of the documentation's, which no host has.
+    #[test]
+    fn an_address_of_another_host_leaves_the_id_free() {
+        let channel = channel();
+        for id in [Id::new(&channel), Id::for_datagrams(&channel, PortSpace::Udp)] {
+            let id = id.unwrap();
+            let error = id.bind(at([192, 0, 2, 1])).unwrap_err();
+            assert_eq!((error.kind(), id.local_addr()), (io::ErrorKind::AddrNotAvailable, None));
+            id.bind(at([127, 0, 0, 1])).unwrap();
+        }
+    }
+
+    #[test]
+    fn an_id_at_all_addresses_is_on_no_device_yet() {
+        let channel = channel();
+        let (all, one) = (Id::new(&channel).unwrap(), Id::new(&channel).unwrap());
+        all.bind(at([0, 0, 0, 0])).unwrap();
+        one.bind(at([127, 0, 0, 1])).unwrap();
+        assert_eq!((all.device_place(), one.device_place()), (None, Some(0)));
+    }
+}
