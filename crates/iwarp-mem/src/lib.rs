@@ -24,6 +24,7 @@
 //!   buffer    owned memory that a safe program can register
 //!   lend      owned memory that is the program's or the network's, never both
 //!   borrow    borrowed memory, registered for the time of one call
+//!   observe   who is told of each access
 //!   room      memory that may not be there
 //!   describe  what a key stands for, in the words of a log
 //! ```
@@ -105,6 +106,7 @@ mod guard;
 mod inherit;
 mod lend;
 mod memory;
+mod observe;
 mod place;
 mod prefetch;
 #[cfg(all(target_os = "linux", not(miri)))]
@@ -129,6 +131,7 @@ pub use fault::{
 };
 pub use guard::Guard;
 pub use lend::{LentRegion, OwnedRegion};
+pub use observe::{AccessObserver, Span};
 pub use prefetch::{Prefetch, PrefetchError};
 pub use region::{MemoryTable, RegionChange, RegionSpec, RegisterError, Scope};
 pub use room::{OutOfMemory, afford, filled, zeroed};

@@ -8,6 +8,7 @@ use iwarp_types::{
 };
 
 use crate::atomic::atomic;
+use crate::observe::Span;
 use crate::region::MemoryTable;
 use crate::slot::Kind;
 use crate::uses::OpenUse;
@@ -93,7 +94,13 @@ impl Memory for MemoryTable {
         let word = target.as_mut_ptr().cast::<u64>();
         // SAFETY: the guard covers 8 bytes, which were registered as writable, and `word` is
         // aligned.
-        unsafe { atomic(word, op) }.map_err(AccessError::from)
+        let before = unsafe { atomic(word, op) }?;
+        if let Some(observer) = self.observer() {
+            let span = Span { addr: word.addr(), len: 8 };
+            observer.gathered(who, span);
+            observer.placed(who, span);
+        }
+        Ok(before)
     }
 
     fn check_local(&self, who: Accessor, sge: Sge, write: bool) -> Result<(), AccessError> {

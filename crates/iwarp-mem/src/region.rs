@@ -10,6 +10,7 @@ use iwarp_types::{Access, AccessError, Accessor, Invalidator, PdId, QpId, Stag};
 
 use crate::buffer::Buffer;
 use crate::fault;
+use crate::observe::AccessObserver;
 use crate::room::OutOfMemory;
 use crate::slot::{Control, Grant, Kind, RegionControl, Slot};
 use crate::table::StagTable;
@@ -161,6 +162,7 @@ impl From<RegisterError> for std::io::Error {
 /// by a thread that holds a [`Guard`](crate::Guard) of the same STag: it would wait for itself.
 pub struct MemoryTable {
     pub(crate) stags: StagTable,
+    pub(crate) observer: Option<Arc<dyn AccessObserver>>,
 }
 
 impl Default for MemoryTable {
@@ -178,7 +180,7 @@ impl std::fmt::Debug for MemoryTable {
 impl MemoryTable {
     /// An empty table.
     pub fn new() -> Self {
-        Self { stags: StagTable::new() }
+        Self { stags: StagTable::new(), observer: None }
     }
 
     /// STags in use, of regions and windows.

@@ -7,6 +7,7 @@ use std::marker::PhantomData;
 use iwarp_types::{Access, AccessError, Accessor, Digest, Stag, Usage, Use};
 
 use crate::gather::gather;
+use crate::observe::{AccessObserver, Span};
 use crate::place::place;
 use crate::region::MemoryTable;
 use crate::slot::{self, Kind};
@@ -22,6 +23,7 @@ pub struct OpenUse<'a> {
     who: Accessor,
     right: Access,
     writable: bool,
+    observer: Option<&'a dyn AccessObserver>,
     _on_one_thread: PhantomData<*mut u8>,
 }
 
@@ -37,7 +39,14 @@ impl MemoryTable {
         let slot = slot.filter(|slot| !usage.is_local() || slot.kind() == Kind::Region);
         let in_use = slot.and_then(|slot| slot.enter(stag)).ok_or(AccessError::InvalidStag)?;
         let writable = matches!(usage, Usage::LocalWrite | Usage::RemoteWrite);
-        Ok(OpenUse { in_use, who, right: usage.right(), writable, _on_one_thread: PhantomData })
+        Ok(OpenUse {
+            in_use,
+            who,
+            right: usage.right(),
+            writable,
+            observer: self.observer(),
+            _on_one_thread: PhantomData,
+        })
     }
 }
 
@@ -51,7 +60,11 @@ impl Use for OpenUse<'_> {
         let sink = self.in_use.grant().translate(self.who, at, data.len() as u64, self.right)?;
         // SAFETY: these are `data.len()` bytes of what is granted until `in_use` is dropped, which
         // were registered as writable; and `data`, being referenced, is not registered.
-        unsafe { place(sink, data) }.map_err(AccessError::from)
+        unsafe { place(sink, data) }?;
+        if let Some(observer) = self.observer {
+            observer.placed(self.who, Span { addr: sink.addr(), len: data.len() });
+        }
+        Ok(())
     }
 
     #[inline]
@@ -60,8 +73,13 @@ impl Use for OpenUse<'_> {
             return Ok(());
         }
         let source = self.in_use.grant().translate(self.who, at, dst.len() as u64, self.right)?;
-        // SAFETY: these are `dst.len()` bytes of what is granted until `in_use` is dropped, which
-        // were registered.
-        unsafe { gather(dst, source, crc) }.map_err(AccessError::from)
+        let len = dst.len();
+        // SAFETY: these are `len` bytes of what is granted until `in_use` is dropped, which were
+        // registered.
+        unsafe { gather(dst, source, crc) }?;
+        if let Some(observer) = self.observer {
+            observer.gathered(self.who, Span { addr: source.addr(), len });
+        }
+        Ok(())
     }
 }

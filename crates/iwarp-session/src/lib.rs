@@ -221,10 +221,11 @@ pub use credits::{Credit, Crediting, Credits};
 pub use error::OperationError;
 pub use exposed::{Exposed, GRANT_LEN, Grant, RemoteGrant};
 pub use failure::Failure;
+pub use iwarp::Operations;
 pub use listener::{Accepting, ListenConfig, Listener, Request};
 #[cfg(feature = "metrics")]
 pub use meters::describe_metrics;
-pub use metrics::{Metrics, Operations, StreamMetrics};
+pub use metrics::{Metrics, StreamMetrics};
 pub use operations::{Closing, Session};
 pub use outcome::Outcome;
 pub use pending::Pending;

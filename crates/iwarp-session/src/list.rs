@@ -120,7 +120,7 @@ impl Request {
         if let Err(error) = request.check(&Limits { max_send_sge, max_inline }) {
             return Err(Failure::with(error, lent.take_back()));
         }
-        let id = core.take_send_slot(None, lent, place)?;
+        let id = core.take_send_slot(lent, place)?;
         Ok(Self { id, op, fence, bytes, claim })
     }
 

@@ -5,10 +5,11 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use iwarp_types::{SendOp, WcOp, WcStatus, WorkCompletion};
 use metrics::{Counter, Histogram, Unit};
 
 use crate::Metrics;
-use crate::metrics::{Counted, CountedEnd, Kind, StreamMetrics};
+use crate::metrics::StreamMetrics;
 
 const POSTED: &str = "iwarp_operations_posted_total";
 const COMPLETED: &str = "iwarp_operations_completed_total";
@@ -25,7 +26,7 @@ const WINDOW: &str = "iwarp_tcp_congestion_window_bytes";
 /// recorder that there is when it is made.
 ///
 /// Sums over all sessions, counted as it happens, with a label `kind` (`send`, `write`, `read`,
-/// `atomic`, `receive`), as [`Operations`](super::Operations) has them for one session:
+/// `atomic`, `receive`), as [`Operations`](iwarp::Operations) has them for one session:
 ///
 /// | Counter | Unit | Meaning |
 /// |---|---|---|
@@ -79,6 +80,29 @@ pub(super) struct Meters {
     known_retransmits: AtomicU32,
 }
 
+/// Operations that are reported together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Send,
+    Write,
+    Read,
+    Atomic,
+    Receive,
+}
+
+impl Kind {
+    const fn of(op: WcOp) -> Self {
+        match op {
+            WcOp::Write => Self::Write,
+            WcOp::Read => Self::Read,
+            WcOp::FetchAdd | WcOp::CompareSwap => Self::Atomic,
+            WcOp::Recv | WcOp::RecvImmediate | WcOp::RecvWriteImmediate => Self::Receive,
+            // A session posts no others.
+            _ => Self::Send,
+        }
+    }
+}
+
 struct Operations {
     posted: Counter,
     completed: Counter,
@@ -119,17 +143,29 @@ impl Meters {
         }
     }
 
-    /// An operation was posted.
-    pub(super) fn posted(&self, counted: Counted) {
-        self.operations[counted.kind as usize].posted.increment(1);
+    /// An operation of the send queue was posted.
+    pub(super) fn posted_send(&self, op: &SendOp) {
+        self.posted(Kind::of(op.completes_as()));
     }
 
-    /// It has ended.
-    pub(super) fn ended(&self, CountedEnd { counted, is_good }: CountedEnd) {
-        let operations = &self.operations[counted.kind as usize];
-        if is_good {
+    /// A receive was posted.
+    pub(super) fn posted_receive(&self) {
+        self.posted(Kind::Receive);
+    }
+
+    fn posted(&self, kind: Kind) {
+        self.operations[kind as usize].posted.increment(1);
+    }
+
+    /// An operation has ended.
+    pub(super) fn ended(&self, completion: &WorkCompletion) {
+        let operations = &self.operations[Kind::of(completion.op) as usize];
+        if completion.status == WcStatus::Success {
             operations.completed.increment(1);
-            operations.bytes.increment(counted.bytes);
+            // A Write with immediate data of the peer is no message.
+            if completion.op != WcOp::RecvWriteImmediate && completion.op != WcOp::RecvImmediate {
+                operations.bytes.increment(completion.byte_len.into());
+            }
         } else {
             operations.failed.increment(1);
         }

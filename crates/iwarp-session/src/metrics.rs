@@ -2,13 +2,13 @@
 
 //! The numbers of a session.
 //!
-//! The operations are counted under the lock of the table that they are entered in and taken from
-//! anyway. The numbers of the connection are the system's, which is asked when the program asks.
+//! The operations are those that its queue pair has counted. The numbers of the connection are the
+//! system's, which is asked when the program asks.
 
 use std::time::Duration;
 
+use iwarp::{Counters, Operations};
 use iwarp_os::Vitals;
-use iwarp_types::{SendOp, WcStatus, WorkCompletion};
 
 /// The numbers of a session so far, and the state of its connection.
 ///
@@ -33,7 +33,8 @@ use iwarp_types::{SendOp, WcStatus, WorkCompletion};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Metrics {
-    /// Sends, and messages of Immediate Data.
+    /// Sends, and messages of Immediate Data. Not those of what the ends of
+    /// [`Credits`](super::Credits) tell each other.
     pub sends: Operations,
     /// Writes, with Immediate Data or without.
     pub writes: Operations,
@@ -46,28 +47,6 @@ pub struct Metrics {
     /// The numbers of the TCP connection; `None` when the connection has ended, does not use TCP,
     /// or the system does not tell them.
     pub tcp: Option<StreamMetrics>,
-}
-
-/// Operations of one kind. Operations refused when they were called, and those of a
-/// [`Batch`](super::Batch) that was not posted, count nowhere.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[non_exhaustive]
-pub struct Operations {
-    /// Operations posted, in a batch or by themselves.
-    pub posted: u64,
-    /// Operations that ended well.
-    pub completed: u64,
-    /// Operations that failed, among them those under way when the connection ended.
-    pub failed: u64,
-    /// Bytes of payload of those that ended well.
-    pub bytes: u64,
-}
-
-impl Operations {
-    /// Operations that have not ended, some of which are only about to be posted.
-    pub const fn under_way(&self) -> u64 {
-        self.posted.saturating_sub(self.completed).saturating_sub(self.failed)
-    }
 }
 
 /// A TCP connection as the system sees it (`TCP_INFO`).
@@ -129,85 +108,9 @@ impl Metrics {
         sends.failed + writes.failed + reads.failed + atomics.failed + receives.failed
     }
 
-    fn of(&mut self, kind: Kind) -> &mut Operations {
-        match kind {
-            Kind::Send => &mut self.sends,
-            Kind::Write => &mut self.writes,
-            Kind::Read => &mut self.reads,
-            Kind::Atomic => &mut self.atomics,
-            Kind::Receive => &mut self.receives,
-        }
+    /// The counters of its queue pair.
+    pub(super) const fn of(counters: Counters, tcp: Option<StreamMetrics>) -> Self {
+        let Counters { sends, writes, reads, atomics, receives, .. } = counters;
+        Self { sends, writes, reads, atomics, receives, tcp }
     }
-
-    /// An operation is posted.
-    pub(super) fn posted(&mut self, counted: Counted) {
-        self.of(counted.kind).posted += 1;
-    }
-
-    /// It was refused instead.
-    pub(super) fn refused(&mut self, counted: Counted) {
-        self.of(counted.kind).posted -= 1;
-    }
-
-    /// It has ended.
-    pub(super) fn ended(&mut self, ended: CountedEnd) {
-        let operations = self.of(ended.counted.kind);
-        if ended.is_good {
-            operations.completed += 1;
-            operations.bytes += ended.counted.bytes;
-        } else {
-            operations.failed += 1;
-        }
-    }
-}
-
-/// Which operations are counted together.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
-    Send,
-    Write,
-    Read,
-    Atomic,
-    Receive,
-}
-
-/// An operation as it is counted.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Counted {
-    pub(super) kind: Kind,
-    pub(super) bytes: u64,
-}
-
-impl Counted {
-    /// A receive: its message is not known yet.
-    pub(super) const RECEIVE: Self = Self { kind: Kind::Receive, bytes: 0 };
-
-    /// `bytes` at this end, of all blocks.
-    pub(super) const fn new(op: &SendOp, bytes: u64) -> Self {
-        let kind = match op {
-            SendOp::Write { .. } | SendOp::WriteImmediate { .. } => Kind::Write,
-            SendOp::Read { .. } => Kind::Read,
-            SendOp::Atomic { .. } => Kind::Atomic,
-            // A session posts no others.
-            _ => Kind::Send,
-        };
-        Self { kind, bytes }
-    }
-
-    /// As the completion has it.
-    pub(super) fn ended(mut self, completion: &WorkCompletion) -> CountedEnd {
-        if self.kind == Kind::Receive {
-            // A Write with immediate data of the peer is no message.
-            let has_message = completion.immediate.is_none();
-            self.bytes = if has_message { completion.byte_len.into() } else { 0 };
-        }
-        CountedEnd { counted: self, is_good: completion.status == WcStatus::Success }
-    }
-}
-
-/// An operation that has ended.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct CountedEnd {
-    pub(super) counted: Counted,
-    pub(super) is_good: bool,
 }

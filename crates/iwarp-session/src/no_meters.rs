@@ -2,8 +2,9 @@
 
 //! In place of `meters.rs` without the feature `metrics`: nothing is reported.
 
+use iwarp_types::{SendOp, WorkCompletion};
+
 use crate::Metrics;
-use crate::metrics::{Counted, CountedEnd};
 
 pub(super) struct Meters;
 
@@ -13,9 +14,11 @@ impl Meters {
         Self
     }
 
-    pub(super) const fn posted(&self, _: Counted) {}
+    pub(super) const fn posted_send(&self, _: &SendOp) {}
 
-    pub(super) const fn ended(&self, _: CountedEnd) {}
+    pub(super) const fn posted_receive(&self) {}
+
+    pub(super) const fn ended(&self, _: &WorkCompletion) {}
 
     pub(super) const fn sample(&self, _: &Metrics) {}
 }

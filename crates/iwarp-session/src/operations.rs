@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use iwarp::cm::{EventChannel, Id};
-use iwarp::drive::Observer;
+use iwarp::drive::ConnectionObserver;
 use iwarp::verbs::Ended;
 use iwarp::verbs::ProtectionDomain;
 use iwarp_mem::RegisterError;
@@ -208,7 +208,8 @@ impl Session {
     /// This asks the system, and takes some microseconds.
     pub fn metrics(&self) -> Metrics {
         let Some(core) = self.handle.alive() else { return Metrics::default() };
-        let metrics = Metrics { tcp: core.qp.vitals().map(StreamMetrics::from), ..core.metrics() };
+        let tcp = core.qp.vitals().map(StreamMetrics::from);
+        let metrics = Metrics::of(core.qp.counters().unwrap_or_default(), tcp);
         core.meters.sample(&metrics);
         metrics
     }

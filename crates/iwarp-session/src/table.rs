@@ -35,7 +35,6 @@ use self::state::{Queue, Stage, State};
 use crate::block::{Borrower, Lent};
 use crate::cargo::Cargo;
 use crate::meters::Meters;
-use crate::metrics::{Counted, Metrics};
 use crate::work::Work;
 use crate::{Block, BlockPool, Config, Exposed, Failure, OperationError};
 use iwarp::drive::{Background, Collecting, Drive};
@@ -73,7 +72,8 @@ impl Core {
             .max_recv_wr(config.max_recvs)
             .max_send_sge(config.max_blocks.max(1))
             .max_recv_sge(config.max_blocks.max(1))
-            .max_inline(config.max_inline);
+            .max_inline(config.max_inline)
+            .counted(true);
         let qp = pd.create_qp(&attributes).map_err(OperationError::Wait)?;
         Ok(Self {
             qp,
@@ -94,16 +94,11 @@ impl Core {
     }
 
     /// Takes a slot, if the queue has room.
-    fn admit(
-        &self,
-        queue: Queue,
-        counted: Option<Counted>,
-        cargo: Cargo<Lent>,
-    ) -> Result<u64, Cargo<Lent>> {
+    fn admit(&self, queue: Queue, cargo: Cargo<Lent>) -> Result<u64, Cargo<Lent>> {
         for attempt in 0..2 {
             let mut state = self.lock();
             if state.has_room(queue, 1, self.limits[queue as usize]) {
-                return Ok(state.insert(queue, counted, cargo));
+                return Ok(state.insert(queue, cargo));
             }
             drop(state);
             if attempt == 0 {
@@ -128,15 +123,14 @@ impl Core {
                 Payload::Sges(&several)
             }
         };
-        let counted = Counted::new(&op, payload.len());
-        let wr_id = self.take_send_slot(Some(counted), lent, place)?;
+        let wr_id = self.take_send_slot(lent, place)?;
         let mut request = SendRequest::new(wr_id, op, payload).signaled();
         request.fence = fence;
         let request = std::slice::from_ref(&request);
         let collecting = self.collecting(request);
         let posted = self.qp.post_sends(request);
         posted.map_err(|(_, error)| self.refuse(wr_id, error))?;
-        self.meters.posted(counted);
+        self.meters.posted_send(&op);
         if collecting.is_some() {
             self.collect();
         }
@@ -153,48 +147,34 @@ impl Core {
         if collects { self.drive.collecting() } else { None }
     }
 
-    /// Posts the requests of a list, whose operations have their slots, and counts those that are
-    /// taken.
+    /// Posts the requests of a list, whose operations have their slots.
     pub(super) fn post_list(&self, list: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
-        let counted = |request: &SendRequest<'_>| Counted::new(&request.op, request.payload.len());
-        // Before they are posted, as other threads may complete them at once.
-        let mut state = self.lock();
-        list.iter().for_each(|request| state.count(request.wr_id, counted(request)));
-        drop(state);
         let posted = self.qp.post_sends(list);
-        let (taken, left) = match posted {
-            Ok(()) => (list, [].as_slice()),
-            Err((taken, _)) => list.split_at(taken),
-        };
-        if !left.is_empty() {
-            let mut state = self.lock();
-            left.iter().for_each(|request| state.uncount(request.wr_id));
-        }
-        taken.iter().for_each(|request| self.meters.posted(counted(request)));
+        let taken = posted.map_or_else(|(taken, _)| taken, |()| list.len());
+        list[..taken].iter().for_each(|request| self.meters.posted_send(&request.op));
         posted
     }
 
     /// Gives an operation its slot: a reserved place, or a free one.
     pub(super) fn take_send_slot(
         &self,
-        counted: Option<Counted>,
         lent: Cargo<Lent>,
         place: Option<Place>,
     ) -> Result<u64, Failure> {
         match place {
-            Some(place) => Ok(self.use_place(place, counted, lent)),
-            None => self.take_slot(Queue::Send, counted, lent),
+            Some(place) => Ok(self.use_place(place, lent)),
+            None => self.take_slot(Queue::Send, lent),
         }
     }
 
     /// Sends a few bytes that bring nothing but a completion. `done` is woken when others may
     /// follow, if they are refused for a full queue now.
     pub(super) fn post_word(&self, data: [u8; 4], done: &Waker) -> Result<(), OperationError> {
-        let slot = self.take_slot(Queue::Word, None, Cargo::None);
+        let slot = self.take_slot(Queue::Word, Cargo::None);
         let wr_id = slot.map_err(|failure| failure.error)?;
         self.wake_when_done(wr_id, done);
         let op = SendOp::SendImmediate { solicited: false, data };
-        let request = SendRequest::new(wr_id, op, Payload::NONE).signaled();
+        let request = SendRequest::new(wr_id, op, Payload::NONE).signaled().internal();
         self.qp.post_send(&request).map_err(|error| self.refuse(wr_id, error).error)?;
         let mut state = self.lock();
         match state.stage(wr_id) {
@@ -223,28 +203,20 @@ impl Core {
                 several.as_slice()
             }
         };
-        let wr_id = self.take_slot(Queue::Receive, Some(Counted::RECEIVE), lent)?;
+        let wr_id = self.take_slot(Queue::Receive, lent)?;
         let posted = self.qp.post_recv(&RecvRequest::new(wr_id, sges));
         posted.map_err(|error| self.refuse(wr_id, error))?;
-        self.meters.posted(Counted::RECEIVE);
+        self.meters.posted_receive();
         Ok(wr_id)
     }
 
-    fn take_slot(
-        &self,
-        queue: Queue,
-        counted: Option<Counted>,
-        lent: Cargo<Lent>,
-    ) -> Result<u64, Failure> {
-        self.admit(queue, counted, lent)
+    fn take_slot(&self, queue: Queue, lent: Cargo<Lent>) -> Result<u64, Failure> {
+        self.admit(queue, lent)
             .map_err(|lent| Failure::with(OperationError::QueueFull, lent.take_back()))
     }
 
     fn refuse(&self, id: u64, error: impl Into<OperationError>) -> Failure {
-        let stage = self.change(|state| {
-            state.uncount(id);
-            state.remove(id)
-        });
+        let stage = self.change(|state| state.remove(id));
         let cargo = match stage {
             Some(Stage::UnderWay { cargo, .. }) => cargo.take_back(),
             Some(Stage::Done { .. }) | None => Cargo::None,
@@ -302,31 +274,27 @@ impl Core {
         let woken: Option<Waker>;
         let mut idle = Vec::new();
         let mut left = None;
-        let ended;
-        // An operation that was not posted counts nowhere.
-        let ended_as = |counted: Option<Counted>| Some(counted?.ended(end.as_ref().ok()?));
+        // An operation that was not posted is reported nowhere.
+        let mut ended = end.as_ref().ok().copied();
         let leader = {
             let mut state = self.lock();
             match state.stage(id) {
-                Some(Stage::UnderWay { left_behind: true, counted, waker, .. }) => {
-                    ended = ended_as(*counted);
+                Some(Stage::UnderWay { left_behind: true, queue, waker, .. }) => {
+                    ended = ended.filter(|_| *queue != Queue::Word);
                     woken = waker.take();
                     left = state.remove(id);
                 }
                 Some(stage) => {
                     // A work request completes once.
-                    let Stage::UnderWay { queue, counted, cargo, waker, .. } = stage else {
-                        return;
-                    };
-                    ended = ended_as(*counted);
+                    let Stage::UnderWay { queue, cargo, waker, .. } = stage else { return };
                     let queue = *queue;
+                    ended = ended.filter(|_| queue != Queue::Word);
                     woken = waker.take();
                     *stage = Stage::Done { cargo: cargo.take(), end };
                     state.under_way[queue as usize] -= 1;
                 }
                 None => return,
             }
-            ended.into_iter().for_each(|ended| state.metrics.ended(ended));
             if state.is_idle() {
                 idle.append(&mut state.idle);
             }
@@ -338,7 +306,7 @@ impl Core {
             self.drive.wake();
         }
         // Outside the lock: these may do much.
-        ended.into_iter().for_each(|ended| self.meters.ended(ended));
+        ended.iter().for_each(|completion| self.meters.ended(completion));
         drop(left);
         woken.into_iter().chain(idle).for_each(Waker::wake);
     }
@@ -583,11 +551,6 @@ impl Core {
         }
         // Locked up to here: a thread that blocks from now on looks at the queue once more first.
         drop(state);
-    }
-
-    /// The numbers of its operations.
-    pub(super) fn metrics(&self) -> Metrics {
-        self.lock().metrics
     }
 }
 

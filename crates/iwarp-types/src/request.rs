@@ -168,6 +168,9 @@ pub struct SendRequest<'a> {
     pub fence: bool,
     /// Its destination, where the queue pair is of the type UD.
     pub destination: Option<&'a Destination>,
+    /// It is not the program's: it counts nowhere, and observers are not told of it.
+    #[doc(hidden)]
+    pub internal: bool,
 }
 
 impl<'a> SendRequest<'a> {
@@ -181,6 +184,7 @@ impl<'a> SendRequest<'a> {
             signaled: false,
             fence: false,
             destination: None,
+            internal: false,
         }
     }
 
@@ -229,7 +233,15 @@ impl<'a> SendRequest<'a> {
     }
 
     const fn local(wr_id: u64, op: SendOp) -> Self {
-        Self { wr_id, op, payload: Payload::NONE, signaled: false, fence: false, destination: None }
+        Self {
+            wr_id,
+            op,
+            payload: Payload::NONE,
+            signaled: false,
+            fence: false,
+            destination: None,
+            internal: false,
+        }
     }
 
     /// The request is for `destination`.
@@ -245,6 +257,15 @@ impl<'a> SendRequest<'a> {
     #[must_use]
     pub const fn signaled(mut self) -> Self {
         self.signaled = true;
+        self
+    }
+
+    /// The request is a layer's between the program and the queue pair: see [`Self::internal`].
+    #[doc(hidden)]
+    #[inline]
+    #[must_use]
+    pub const fn internal(mut self) -> Self {
+        self.internal = true;
         self
     }
 

@@ -88,7 +88,7 @@ pub use self::task::{Background, Collecting, TaskTurn};
 use crate::engine::channel::ChannelCore;
 use crate::engine::cq::CqCore;
 #[doc(hidden)]
-pub use crate::engine::ended::Observer;
+pub use crate::engine::ended::ConnectionObserver;
 #[doc(hidden)]
 pub use crate::engine::mover::{Enter, ReactorPlace, ReactorStream};
 use crate::engine::worker::Worker;

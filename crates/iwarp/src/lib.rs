@@ -83,6 +83,9 @@ struct Readme;
 pub use connect::{Peer, Retry};
 pub use engine::devices::NamedDevice;
 pub use engine::network_faults::{FaultsError, NetworkFaults};
+#[doc(hidden)]
+pub use engine::observe;
+pub use engine::observe::{Counters, Operations};
 pub use engine::options::{KeepAlive, Log, OptionError, Options, Personality, Users, Wire};
 pub use engine::policy::Behaviours;
 pub use engine::speed::Speed;

@@ -96,7 +96,7 @@ pub enum Piece {
 
 impl Piece {
     /// Octets.
-    fn len(&self) -> usize {
+    pub fn octets(&self) -> usize {
         match self {
             Self::Staged(range) => range.len(),
             Self::Memory(source) => source.len(),
@@ -226,7 +226,7 @@ impl Transmit {
         self.len -= n;
         while n > 0 {
             let Some(front) = self.pieces.front_mut() else { break };
-            let len = front.len();
+            let len = front.octets();
             if n < len {
                 match front {
                     Piece::Staged(range) => range.start += n,
@@ -400,7 +400,8 @@ impl Transmitter {
     /// The registered octets of the piece `number` of `out` cannot be read any more. Its header is
     /// part of the stream already, and perhaps taken, so the framing is lost: the stream is reset.
     pub fn lost<S: Shared>(&self, qp: &S, out: &Transmit, number: usize, error: AccessError) {
-        let position = self.taken + out.pieces().take(number).map(Piece::len).sum::<usize>() as u64;
+        let position =
+            self.taken + out.pieces().take(number).map(Piece::octets).sum::<usize>() as u64;
         let remote = matches!(out.pieces().nth(number), Some(Piece::Memory(Source::Remote { .. })));
         qp.with(|qp: &mut Qp| qp.source_lost(position, remote, error));
     }

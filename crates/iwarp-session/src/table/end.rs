@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 
-use iwarp::drive::{Background, Observer};
+use iwarp::drive::{Background, ConnectionObserver};
 use iwarp::verbs::Ended;
 
 use super::Core;
@@ -61,7 +61,7 @@ impl End {
     }
 }
 
-impl Observer for End {
+impl ConnectionObserver for End {
     /// Only the first time: a connection ends once.
     fn disconnected(&self, why: Ended) {
         let mut state = self.lock();

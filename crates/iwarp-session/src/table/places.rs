@@ -11,7 +11,6 @@ use super::{Core, Handle};
 use crate::OperationError;
 use crate::block::Lent;
 use crate::cargo::Cargo;
-use crate::metrics::Counted;
 
 /// A place that was taken. Dropping it gives it to the longest waiter.
 pub(crate) struct Place {
@@ -91,15 +90,10 @@ impl Core {
     }
 
     /// A reserved place becomes an operation's.
-    pub(super) fn use_place(
-        &self,
-        mut place: Place,
-        counted: Option<Counted>,
-        cargo: Cargo<Lent>,
-    ) -> u64 {
+    pub(super) fn use_place(&self, mut place: Place, cargo: Cargo<Lent>) -> u64 {
         place.used = true;
         let mut state = self.lock();
         state.reserved -= 1;
-        state.insert(Queue::Send, counted, cargo)
+        state.insert(Queue::Send, cargo)
     }
 }

@@ -11,7 +11,6 @@ use slotmap::{DefaultKey, Key, KeyData, SlotMap};
 use crate::block::Lent;
 use crate::cargo::Cargo;
 use crate::line::Line;
-use crate::metrics::{Counted, Metrics};
 use crate::{Block, OperationError};
 
 /// Which queue, and whose places there.
@@ -26,8 +25,6 @@ pub(crate) enum Queue {
 #[derive(Default)]
 pub(crate) struct State {
     pub(super) operations: SlotMap<DefaultKey, Stage>,
-    /// Without those of the connection.
-    pub(super) metrics: Metrics,
     pub(super) under_way: [usize; 3],
     /// Places in the send queue that are kept for permits.
     pub(super) reserved: usize,
@@ -47,15 +44,15 @@ pub(crate) type Finished = (Result<WorkCompletion, OperationError>, Cargo<Block>
 pub(crate) enum Stage {
     UnderWay {
         queue: Queue,
-        /// The part of it that is counted: nothing before its list is posted, or where the session
-        /// itself has something to say.
-        counted: Option<Counted>,
         cargo: Cargo<Lent>,
         waker: Option<Waker>,
         left_behind: bool,
     },
     /// By its completion, or without having been posted.
-    Done { cargo: Cargo<Lent>, end: Result<WorkCompletion, OperationError> },
+    Done {
+        cargo: Cargo<Lent>,
+        end: Result<WorkCompletion, OperationError>,
+    },
 }
 
 impl Stage {
@@ -80,37 +77,14 @@ impl Stage {
 }
 
 impl State {
-    pub(super) fn insert(
-        &mut self,
-        queue: Queue,
-        counted: Option<Counted>,
-        cargo: Cargo<Lent>,
-    ) -> u64 {
+    pub(super) fn insert(&mut self, queue: Queue, cargo: Cargo<Lent>) -> u64 {
         self.under_way[queue as usize] += 1;
-        counted.into_iter().for_each(|counted| self.metrics.posted(counted));
-        let stage = Stage::UnderWay { queue, counted, cargo, waker: None, left_behind: false };
+        let stage = Stage::UnderWay { queue, cargo, waker: None, left_behind: false };
         self.operations.insert(stage).data().as_ffi()
     }
 
     pub(super) fn stage(&mut self, id: u64) -> Option<&mut Stage> {
         self.operations.get_mut(key(id))
-    }
-
-    /// An operation that has its slot already is about to be posted.
-    pub(super) fn count(&mut self, id: u64, posted: Counted) {
-        if let Some(Stage::UnderWay { counted, .. }) = self.stage(id) {
-            *counted = Some(posted);
-            self.metrics.posted(posted);
-        }
-    }
-
-    /// It was refused instead.
-    pub(super) fn uncount(&mut self, id: u64) {
-        if let Some(Stage::UnderWay { counted, .. }) = self.stage(id)
-            && let Some(counted) = counted.take()
-        {
-            self.metrics.refused(counted);
-        }
     }
 
     pub(super) fn remove(&mut self, id: u64) -> Option<Stage> {

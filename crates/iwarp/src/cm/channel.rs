@@ -13,7 +13,7 @@ use iwarp_types::Time;
 use crate::cm::events::Taken;
 use crate::cm::id::{Events, IdCore};
 use crate::cm::{EventKind, Id};
-use crate::engine::ended::Observer;
+use crate::engine::ended::ConnectionObserver;
 use crate::engine::now;
 use crate::engine::poll_set::{By, Waiting, wait_beside};
 use crate::engine::wake_fd::WakeFd;
@@ -141,7 +141,7 @@ impl EventChannel {
     ///
     /// `ENODEV` in a forked child.
     #[doc(hidden)]
-    pub fn watch(&self, observer: Arc<dyn Observer>) -> io::Result<()> {
+    pub fn watch(&self, observer: Arc<dyn ConnectionObserver>) -> io::Result<()> {
         self.core.check()?.watch(observer);
         Ok(())
     }

@@ -11,7 +11,7 @@ use iwarp_types::Source;
 
 use crate::cm::turns::Turns;
 use crate::connect::EventKind;
-use crate::engine::ended::Observer;
+use crate::engine::ended::ConnectionObserver;
 use crate::engine::sync::{Guard, Mutex};
 use crate::engine::wake_fd::WakeFd;
 use crate::wire::choice::Wires;
@@ -83,7 +83,7 @@ pub(crate) struct Events<I> {
     fd: Option<Arc<EventFd>>,
     pub(crate) wires: Arc<Wires>,
     /// Is told, beside the program, how the connection ended that the channel was made for.
-    watch: OnceLock<Arc<dyn Observer>>,
+    watch: OnceLock<Arc<dyn ConnectionObserver>>,
 }
 
 struct Queue<I> {
@@ -144,7 +144,7 @@ impl<I: Subject> Events<I> {
     }
 
     /// Has `observer` told, beside the program, of connections that end.
-    pub(crate) fn watch(&self, observer: Arc<dyn Observer>) {
+    pub(crate) fn watch(&self, observer: Arc<dyn ConnectionObserver>) {
         let _ = self.watch.set(observer);
     }
 

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::{EventKind, Owner};
-use crate::engine::ended::{Ended, Observer};
+use crate::engine::ended::{ConnectionObserver, Ended};
 use crate::engine::endpoint::Endpoint;
 use crate::engine::sync::{AtomicBool, Mutex, Ordering};
 
@@ -51,7 +51,7 @@ impl Watch {
     }
 }
 
-impl Observer for Watch {
+impl ConnectionObserver for Watch {
     fn first_heard(&self) {
         let established = self.established.lock().take();
         if let Some(kind) = established {

@@ -6,7 +6,7 @@ use iwarp_types::Reason;
 
 /// The observer of a connection, for the code that made it. Called with the queue pair locked: take
 /// a note, nothing more.
-pub trait Observer: Send + Sync {
+pub trait ConnectionObserver: Send + Sync {
     /// The peer's first message unit was validated (only on the accepting side).
     fn first_heard(&self) {}
     /// The stream ended, in good order or not.

@@ -55,12 +55,13 @@ use self::placing::Placing;
 use self::postponed::Postponed;
 use crate::engine::Engine;
 use crate::engine::cq::CqCore;
-use crate::engine::ended::{Ended, Observer};
+use crate::engine::ended::{ConnectionObserver, Ended};
 use crate::engine::event::{AsyncEvent, AsyncQueue};
 use crate::engine::fate::Fate;
 use crate::engine::group::Group;
 use crate::engine::mover::{PacketMover, StreamMover};
 use crate::engine::numbers::Number;
+use crate::engine::observe::{Counters, Observed};
 use crate::engine::options::Personality;
 use crate::engine::policy::habits::Habits;
 use crate::engine::profile::Profile;
@@ -117,6 +118,8 @@ pub(crate) struct Shape {
     pub(crate) config: CoreConfig,
     /// The device that it is on.
     pub(crate) profile: Arc<Profile>,
+    /// Its requests are counted.
+    pub(crate) counted: bool,
 }
 
 /// The state that an endpoint's lock keeps.
@@ -147,7 +150,7 @@ struct Locked {
 #[derive(Default)]
 struct Program {
     /// Is told how the connection fares.
-    observer: Option<Arc<dyn Observer>>,
+    observer: Option<Arc<dyn ConnectionObserver>>,
     /// Fate of its connection, if the log tells of it.
     fate: Option<Arc<Fate>>,
     /// Its handle is gone: it wants no completions any more.
@@ -158,6 +161,8 @@ struct Program {
     postponed: Postponed,
     /// The event that says why the queue pair has ended, unless a work request does.
     verdict: Option<AsyncEvent>,
+    /// Its requests, where they are counted or told to an observer.
+    observed: Option<Box<Observed>>,
 }
 
 impl Program {
@@ -242,13 +247,17 @@ impl Endpoint {
         srq: Option<Arc<SrqCore>>,
         events: Arc<AsyncQueue>,
     ) -> Result<Arc<Self>, OutOfMemory> {
-        let Shape { core, choice, packets, config, profile } = shape;
+        let Shape { core, choice, packets, config, profile, counted } = shape;
         let habits = Habits::new(config.max_send_wr, 0, engine.options.without);
         let parks = profile.options.personality == Personality::Roce;
         let sends = SendSlots::new(config.max_send_wr, engine.options.strict);
         let receives = ReceiveSlots::new(config.max_recv_wr);
         let received = srq.as_ref().map_or(receives.returned(), |srq| srq.returned());
         let (sent, received) = (Arc::clone(sends.returned()), Arc::clone(received));
+        let observer = engine.options.observer.clone();
+        let is_observed = counted || observer.is_some();
+        let observe = || Observed::new(number.value(), config.max_send_wr, observer);
+        let observed = is_observed.then(observe).transpose()?;
         let send_owner = send_cq.enter(sent)?;
         let recv_owner = recv_cq.enter(received).inspect_err(|_| send_cq.leave(send_owner))?;
         Ok(Arc::new(Self {
@@ -268,7 +277,7 @@ impl Endpoint {
                 patience: None,
                 connection: 0,
                 timer: None,
-                program: Program::default(),
+                program: Program { observed, ..Program::default() },
             }),
             depth: config.max_send_wr,
             send_owner,
@@ -291,6 +300,18 @@ impl Endpoint {
 
     pub(crate) fn id(&self) -> u32 {
         self.number.value()
+    }
+
+    /// Its operations so far; `None` where they are not counted.
+    pub(crate) fn counters(&self) -> Option<Counters> {
+        let mut locked = self.core.lock();
+        let Locked { core, program, .. } = &mut *locked;
+        let observed = program.observed.as_mut()?;
+        // All completions were told, but for those of a stream that has ended under a receiver.
+        if core.is_connected() {
+            observed.catch_up(core.outstanding().0);
+        }
+        Some(observed.counters())
     }
 
     /// Its type.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use iwarp_os::{EventFd, EventFdKind, FdPlace};
 
+use crate::engine::observe::SomeObserver;
 use crate::engine::sync::Mutex;
 
 /// An event of an object, not of a work request. Named after `enum ibv_event_type`. With
@@ -67,6 +68,7 @@ pub enum AsyncEvent {
 pub(crate) struct AsyncQueue {
     events: Mutex<VecDeque<AsyncEvent>>,
     fd: Arc<EventFd>,
+    observer: Option<SomeObserver>,
 }
 
 impl AsyncQueue {
@@ -76,10 +78,18 @@ impl AsyncQueue {
 
     /// One whose events this descriptor counts.
     pub(crate) fn on(fd: EventFd) -> Self {
-        Self { events: Mutex::new(VecDeque::new()), fd: Arc::new(fd) }
+        Self { events: Mutex::new(VecDeque::new()), fd: Arc::new(fd), observer: None }
+    }
+
+    /// The queue, whose events are told to an observer as well.
+    pub(crate) fn observed(self, observer: Option<SomeObserver>) -> Self {
+        Self { observer, ..self }
     }
 
     pub(crate) fn push(&self, event: AsyncEvent) {
+        if let Some(SomeObserver(observer)) = &self.observer {
+            observer.event(&event);
+        }
         // The descriptor is changed under the lock, so that it is readable exactly while there
         // are events.
         let mut events = self.events.lock();

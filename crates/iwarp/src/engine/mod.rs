@@ -21,6 +21,7 @@
 //!   fate       what becomes of a connection, for the log
 //!   policy     what is learned of programs by watching them, and what is made of it
 //!   slots      what posts take and polls give back
+//!   observe    who looks on, and the counters of a queue pair
 //!   accept_set the poll set of a listener
 //!   poll_set   what groups and accept sets have in common: callers or the worker drive them
 //!   attend     what worker and callers do for a poll group, by its hand-over
@@ -44,7 +45,7 @@
 //!
 //! The engine owns what it works on: endpoints, completion queues, channels, shared receive queues,
 //! asynchronous events. The verbs are the handles that programs hold on these. Events of a
-//! connection go up through traits that the engine defines (`Observer`, `Task`).
+//! connection go up through traits that the engine defines (`ConnectionObserver`, `Task`).
 //!
 //! # Words
 //!
@@ -103,6 +104,7 @@ pub(crate) mod live;
 pub(crate) mod mover;
 pub(crate) mod network_faults;
 pub(crate) mod numbers;
+pub mod observe;
 pub(crate) mod options;
 pub(crate) mod peer_watch;
 pub(crate) mod policy;
@@ -139,6 +141,7 @@ pub(crate) use clock::now;
 use connect_order::ConnectOrder;
 use live::Live;
 use numbers::Numbers;
+use observe::SomeObserver;
 use options::Options;
 use pool::Pool;
 use send_memory::SendMemory;
@@ -211,7 +214,9 @@ impl Engine {
         let first = worker(&clock)?;
         let timers = Timers::new(Arc::clone(&first), clock.clone());
         let mut engine = Self {
-            memory: Arc::new(MemoryTable::new()),
+            memory: Arc::new(MemoryTable::observed(
+                options.observer.as_ref().map(SomeObserver::of_accesses),
+            )),
             connect_order: ConnectOrder::new(&timers),
             clock: first.clock().clone(),
             worker: first,

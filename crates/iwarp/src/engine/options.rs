@@ -12,6 +12,7 @@ use thiserror::Error;
 use super::devices::{self, NamedDevice};
 pub use super::kinds::{Personality, Wire};
 use super::network_faults::NetworkFaults;
+use super::observe::SomeObserver;
 use super::policy::Behaviours;
 use super::speed::Speed;
 use super::variables;
@@ -147,6 +148,9 @@ pub struct Options {
     /// Adaptations to the program that the engine leaves out: for measurements, and to diagnose
     /// problems.
     pub without: Behaviours,
+    /// Observer of all that the devices of the process do. No promise of stability.
+    #[doc(hidden)]
+    pub observer: Option<SomeObserver>,
 }
 
 impl Default for Options {
@@ -181,6 +185,7 @@ impl Default for Options {
             log_format: LogFormat::Text,
             faults: None,
             without: Behaviours::empty(),
+            observer: None,
         }
     }
 }
@@ -234,6 +239,14 @@ impl Options {
         without: Behaviours,
         log: Log,
         log_format: LogFormat,
+    }
+
+    /// Has all that the devices of the process do told to an observer.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn observer(mut self, observer: impl Into<SomeObserver>) -> Self {
+        self.observer = Some(observer.into());
+        self
     }
 
     /// The defaults, changed by the environment:

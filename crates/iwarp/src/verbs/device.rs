@@ -253,7 +253,8 @@ impl Device {
     fn over(engine: Engine, wing: Option<Arc<dyn Wing>>) -> io::Result<Self> {
         let engine = Arc::new(engine);
         let wires = Wires::new(&engine, wing).of(0).ok_or_else(no_device)?;
-        let events = Arc::new(AsyncQueue::new()?);
+        let observer = engine.options.observer.clone();
+        let events = Arc::new(AsyncQueue::new()?.observed(observer));
         Ok(Self::of(Arc::new(DeviceCore { engine, events, wires, guid: Arc::default() })))
     }
 
@@ -288,7 +289,8 @@ impl Device {
     pub(super) fn sibling_with(&self, place: usize, events: AsyncQueue) -> io::Result<Self> {
         let core = self.core.check()?;
         let wires = core.wires.of(place).ok_or(io::ErrorKind::InvalidInput)?;
-        let (engine, events) = (Arc::clone(&core.engine), Arc::new(events));
+        let engine = Arc::clone(&core.engine);
+        let events = Arc::new(events.observed(engine.options.observer.clone()));
         let guid = Arc::clone(&core.guid);
         Ok(Self::of(Arc::new(DeviceCore { engine, events, wires, guid })))
     }

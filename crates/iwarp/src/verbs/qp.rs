@@ -16,10 +16,11 @@ use iwarp_types::{
 use thiserror::Error;
 
 use crate::connect::{DatagramAttributes, Meeting, Peer, Retry};
-use crate::engine::ended::{Ended, Observer};
+use crate::engine::ended::{ConnectionObserver, Ended};
 use crate::engine::endpoint::{CoreConfig, Endpoint, EndpointCore, Shape};
 use crate::engine::mover::{PacketMover, ReactorStream};
 use crate::engine::numbers::{Number, PSN_BITS};
+use crate::engine::observe::Counters;
 use crate::engine::options::Personality;
 use crate::engine::profile::Profile;
 use crate::engine::sync::Mutex;
@@ -63,6 +64,8 @@ pub struct QueuePairAttributes<'a> {
     pub max_inline: usize,
     /// Its type.
     pub qp_type: QpType,
+    /// Count its operations for [`QueuePair::counters`].
+    pub counted: bool,
 }
 
 impl<'a> QueuePairAttributes<'a> {
@@ -78,6 +81,7 @@ impl<'a> QueuePairAttributes<'a> {
             max_recv_sge: 16,
             max_inline: 256,
             qp_type: QpType::Rc,
+            counted: false,
         }
     }
 
@@ -99,6 +103,7 @@ impl<'a> QueuePairAttributes<'a> {
         max_recv_sge: usize,
         max_inline: usize,
         qp_type: QpType,
+        counted: bool,
     }
 }
 
@@ -214,7 +219,14 @@ impl Inner {
         let endpoint = Endpoint::new(
             engine,
             number,
-            Shape { core, choice, packets, config, profile: Arc::clone(&pd.wires.profile) },
+            Shape {
+                core,
+                choice,
+                packets,
+                config,
+                profile: Arc::clone(&pd.wires.profile),
+                counted: attributes.counted,
+            },
             Arc::clone(attributes.send_cq.core.check()?),
             Arc::clone(attributes.recv_cq.core.check()?),
             srq,
@@ -584,6 +596,11 @@ impl QueuePair {
         }
     }
 
+    /// Its operations so far, if it [counts](QueuePairAttributes::counted) them.
+    pub fn counters(&self) -> Option<Counters> {
+        self.inner.alive()?.endpoint.counters()
+    }
+
     /// The state of affairs between the ends, of a connection over TCP that is up.
     #[doc(hidden)]
     pub fn vitals(&self) -> Option<Vitals> {
@@ -643,7 +660,7 @@ pub(super) fn check_source(device: &Profile, source: IpAddr) -> io::Result<()> {
 /// Tells the program by a channel.
 struct TellEnd(Sender<Ended>);
 
-impl Observer for TellEnd {
+impl ConnectionObserver for TellEnd {
     fn disconnected(&self, why: Ended) {
         // The program may not want to know any more.
         let _ = self.0.send(why);

@@ -31,6 +31,7 @@
 //!   memory              peers with the right to it reach registered memory, until its end
 //!   vanished            memory that a program takes away fails one request, and no other
 //!   queues              queues overflow, change their size, are shared, and free slots in time
+//!   observer            an observer is told of all that happens, and queue pairs count it
 //!   flush               memory of flushed requests is the program's again
 //!   limits              completion queues have the entries that were granted, and no more
 //!   permitted           the library does what the RFCs recommend or permit
@@ -143,6 +144,7 @@ mod leaks;
 mod limits;
 mod memory;
 mod metrics;
+mod observer;
 mod operations;
 mod owned;
 mod parking;

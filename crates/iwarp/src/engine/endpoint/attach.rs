@@ -11,7 +11,7 @@ use std::time::Duration;
 use iwarp_types::PostError;
 
 use super::{Endpoint, EndpointCore, Patience};
-use crate::engine::ended::Observer;
+use crate::engine::ended::ConnectionObserver;
 use crate::engine::fate::Fate;
 use crate::engine::mover::StreamMover;
 use crate::engine::policy::habits::Habits;
@@ -26,7 +26,7 @@ pub(crate) struct Adoption<'a> {
     pub(crate) connection: u64,
     /// Bytes that are built at most before the stream takes some.
     pub(crate) budget: usize,
-    pub(crate) observer: Option<Arc<dyn Observer>>,
+    pub(crate) observer: Option<Arc<dyn ConnectionObserver>>,
     pub(crate) fate: Option<Arc<Fate>>,
     /// Has the core begin.
     pub(crate) establish: &'a mut dyn FnMut(&mut dyn EndpointCore),

@@ -187,6 +187,9 @@ impl Endpoint {
         core.program.postponed.forget();
         core.sends.reset();
         core.receives.reset();
+        if let Some(observed) = &mut core.program.observed {
+            observed.reset();
+        }
         self.return_borrowed();
     }
 }

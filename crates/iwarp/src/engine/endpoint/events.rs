@@ -91,9 +91,17 @@ impl Endpoint {
         link: Option<&dyn StreamMover>,
     ) -> bool {
         match event {
-            Event::SilentSends(count) => sends.pass_over(count),
+            Event::SilentSends(count) => {
+                sends.pass_over(count);
+                if let Some(observed) = &mut program.observed {
+                    observed.ended_silently(count);
+                }
+            }
             Event::SendCompleted(completion) => {
                 let slots = sends.report();
+                if let Some(observed) = &mut program.observed {
+                    observed.completed(&completion);
+                }
                 return program.gone || self.send_cq.push(completion, self.send_owner, slots);
             }
             Event::ReceiveCompleted(completion) => return self.received(completion, program),
@@ -163,7 +171,10 @@ impl Endpoint {
 
     /// False when the completion queue was full.
     #[inline(always)]
-    pub(super) fn report_receive(&self, completion: WorkCompletion, program: &Program) -> bool {
+    pub(super) fn report_receive(&self, completion: WorkCompletion, program: &mut Program) -> bool {
+        if let Some(observed) = &mut program.observed {
+            observed.received(&completion);
+        }
         if self.srq.is_some() {
             self.borrowed.fetch_sub(1, Ordering::Relaxed);
         }

@@ -15,7 +15,7 @@ use std::sync::{Arc, Weak};
 use iwarp_types::QpState;
 
 use super::{Endpoint, EndpointCore, Locked};
-use crate::engine::ended::Observer;
+use crate::engine::ended::ConnectionObserver;
 use crate::engine::options::Wire;
 
 /// The wires among which a queue pair has a choice: a stream's, with which it begins, and one over
@@ -70,7 +70,7 @@ impl Endpoint {
     }
 
     /// Tells `observer` how a connection over packets fares, which is about to begin.
-    pub(crate) fn observe(&self, observer: Arc<dyn Observer>) {
+    pub(crate) fn observe(&self, observer: Arc<dyn ConnectionObserver>) {
         let before = self.core.lock().program.observer.replace(observer);
         // Without the lock: it may be the last to know of an id.
         drop(before);

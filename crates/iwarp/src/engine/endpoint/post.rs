@@ -34,6 +34,9 @@ impl Locked {
         if self.sends.take(request.signaled) {
             report_unsignaled();
         }
+        if let Some(observed) = &mut self.program.observed {
+            observed.posted(request, || self.core.outstanding().0);
+        }
         Ok(())
     }
 
@@ -58,6 +61,9 @@ impl Locked {
         }
         self.core.post_recv(request)?;
         self.receives.take();
+        if let Some(observed) = &mut self.program.observed {
+            observed.posted_receive(request);
+        }
         Ok(())
     }
 }

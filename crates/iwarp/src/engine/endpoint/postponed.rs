@@ -74,7 +74,7 @@ impl Endpoint {
         let mut completions = std::mem::take(&mut locked.program.postponed.completions);
         let mut overrun = false;
         for completion in completions.drain(..) {
-            overrun |= !self.report_receive(completion, &locked.program);
+            overrun |= !self.report_receive(completion, &mut locked.program);
         }
         // Its memory serves the next.
         locked.program.postponed.completions = completions;

@@ -13,7 +13,7 @@ use crate::connect::{
     self, Arrivals, By, ConnectError, ConnectParams, Connected, ConnectionState, EventKind,
     Exchange, Listener, Meeting, NamedQp, Owner, Peer, Retry, Watch, closed,
 };
-use crate::engine::ended::{Ended, Observer};
+use crate::engine::ended::{ConnectionObserver, Ended};
 use crate::engine::endpoint::Endpoint;
 use crate::engine::fate;
 use crate::engine::sync::Mutex;
@@ -362,6 +362,6 @@ impl Meeting for Meet {
 /// A queue pair that has met its peer says itself how that ends.
 struct Nobody;
 
-impl Observer for Nobody {
+impl ConnectionObserver for Nobody {
     fn disconnected(&self, _: Ended) {}
 }

@@ -19,7 +19,7 @@ use crate::connect::{
     By, Call, ConnectError, ConnectParams, ConnectionState, DatagramAttributes, EventKind,
     Exchange, Listener, NamedQp, Owner, Retries, nobody_listens,
 };
-use crate::engine::ended::{Ended, Observer};
+use crate::engine::ended::{ConnectionObserver, Ended};
 use crate::engine::endpoint::Endpoint;
 use crate::engine::fate::{self, ROCE};
 use crate::engine::live;
@@ -652,7 +652,7 @@ fn established((ird, ord): (u16, u16), private_data: Vec<u8>) -> EventKind {
 /// Tells the connection manager that packets have come, which are worth an RTU.
 struct Watch(Weak<Connection>);
 
-impl Observer for Watch {
+impl ConnectionObserver for Watch {
     fn first_heard(&self) {
         let Self(connection) = self;
         let Some(connection) = connection.upgrade() else { return };

@@ -17,7 +17,7 @@ use crate::connect::{
     closed, nobody_listens,
 };
 use crate::engine::connect_order::{self, Turn};
-use crate::engine::ended::Observer;
+use crate::engine::ended::ConnectionObserver;
 use crate::engine::fate::{self, IWARP};
 use crate::engine::poll_set::wait_beside;
 use crate::engine::profile::Profile;
@@ -486,7 +486,8 @@ impl Outgoing {
             return Err(ConnectError::Terms(fault));
         }
         is_at();
-        let watch = Arc::new(connection.connected(endpoint, number)?) as Arc<dyn Observer>;
+        let watch =
+            Arc::new(connection.connected(endpoint, number)?) as Arc<dyn ConnectionObserver>;
         Link::attach(endpoint, stream, &agreed, number, Some(watch), || {
             self.owner.tell(established(terms, reply.private_data));
         })?;

@@ -11,7 +11,7 @@ use iwarp_proto::qp::Qp;
 use iwarp_types::BoxedCore;
 
 use super::{Link, fate};
-use crate::engine::ended::Observer;
+use crate::engine::ended::ConnectionObserver;
 use crate::engine::endpoint::{Adoption, Endpoint, EndpointCore, Patience};
 use crate::engine::mover::StreamMover;
 use crate::port::Port;
@@ -39,7 +39,7 @@ impl Link {
         stream: Box<dyn Port>,
         Agreed { terms, rnr_retry }: &Agreed,
         connection: u64,
-        observer: Option<Arc<dyn Observer>>,
+        observer: Option<Arc<dyn ConnectionObserver>>,
         established: impl FnOnce(),
     ) -> io::Result<()> {
         let mut establish = |core: &mut dyn EndpointCore| {
@@ -71,7 +71,7 @@ impl Link {
         endpoint: &Arc<Endpoint>,
         stream: Box<dyn Port>,
         connection: u64,
-        observer: Arc<dyn Observer>,
+        observer: Arc<dyn ConnectionObserver>,
         established: impl FnOnce(),
     ) -> io::Result<()> {
         let mut establish = |core: &mut dyn EndpointCore| {
@@ -97,7 +97,7 @@ impl Link {
         stream: Box<dyn Port>,
         terms: Option<&Negotiated>,
         (connection, peer_qp): (u64, Option<u32>),
-        observer: Option<Arc<dyn Observer>>,
+        observer: Option<Arc<dyn ConnectionObserver>>,
         established: impl FnOnce(),
     ) -> io::Result<()> {
         iwarp_mem::afford()?;

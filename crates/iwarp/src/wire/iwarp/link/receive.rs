@@ -7,6 +7,7 @@ use std::io;
 use std::sync::Weak;
 use std::time::Duration;
 
+use iwarp_mem::Span;
 use iwarp_os::IoPartMut;
 use iwarp_os::stream::is_bad_address;
 use iwarp_proto::mpa::startup::Negotiated;
@@ -354,6 +355,10 @@ impl Link {
         }
         some_octets(n, |n| {
             let direct = n.min(guard.len());
+            if let Some(observer) = self.endpoint.engine.memory.observer() {
+                let span = Span { addr: guard.as_ptr().addr(), len: direct };
+                observer.placed(self.endpoint.who, span);
+            }
             Read { direct, staged: n - direct, room }
         })
     }

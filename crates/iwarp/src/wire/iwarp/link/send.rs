@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Weak;
 use std::time::Duration;
 
-use iwarp_mem::Guard;
+use iwarp_mem::{AccessObserver, Guard, Span};
 use iwarp_os::IoPart;
 use iwarp_os::stream::is_bad_address;
 use iwarp_proto::mpa::startup::Negotiated;
@@ -201,6 +201,27 @@ impl Link {
         }
     }
 
+    /// Tells of the registered bytes among the first `sent` of `out`, which the stream took from
+    /// where they lie.
+    #[cold]
+    fn tell_gathered(
+        &self,
+        observer: &dyn AccessObserver,
+        out: &Transmit,
+        guards: &[Option<Guard<'_>>],
+        sent: usize,
+    ) {
+        let mut left = sent;
+        for (piece, guard) in out.pieces().zip(guards) {
+            let len = piece.octets().min(left);
+            if let (Some(guard), 1..) = (guard, len) {
+                let span = Span { addr: guard.as_ptr().addr(), len };
+                observer.gathered(self.endpoint.who, span);
+            }
+            left -= len;
+        }
+    }
+
     /// One system call for as much as goes into it.
     fn write(&self, outgoing: &Outgoing, out: &Transmit) -> io::Result<usize> {
         if let Some(octets) = out.sole() {
@@ -234,6 +255,9 @@ impl Link {
             used += 1;
         }
         let sent = self.stream.send(&parts[..used], total < out.len());
+        if let (Some(observer), Ok(sent)) = (self.endpoint.engine.memory.observer(), &sent) {
+            self.tell_gathered(observer, out, &guards, *sent);
+        }
         if sent.as_ref().is_err_and(is_bad_address) {
             let gone = guards
                 .iter()

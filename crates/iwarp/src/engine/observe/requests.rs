@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The send work requests of an observed queue pair that are under way.
+//!
+//! Requests of a send queue end in the order in which they were posted, so a list of them is enough
+//! to know which one ended. Those without a completion are told of by their number, and only before
+//! the next completion; the core knows earlier how many are outstanding, and whoever asks for the
+//! counters goes by that.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use iwarp_mem::OutOfMemory;
+use iwarp_types::{RecvRequest, SendRequest, WcStatus, WorkCompletion};
+
+use super::counters::{Counters, Kind};
+use super::{Observer, SomeObserver};
+
+/// A queue pair whose requests are counted, or told to an observer. Its endpoint's lock keeps it.
+#[derive(Debug)]
+pub(crate) struct Observed {
+    qp: u32,
+    counters: Counters,
+    /// Send work requests under way, oldest first.
+    sends: VecDeque<Posted>,
+    /// Requests that were taken from `sends` before the core has told that they ended.
+    ahead: u32,
+    /// Receives under way, of a queue of its own.
+    receives: u64,
+    observer: Option<Arc<dyn Observer>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Posted {
+    wr_id: u64,
+    octets: u32,
+    /// `None`: the library's own.
+    kind: Option<Kind>,
+}
+
+impl Observed {
+    /// For a queue pair whose send queue has `depth` places.
+    ///
+    /// # Errors
+    ///
+    /// When there is no memory for a list of that length.
+    pub(crate) fn new(
+        qp: u32,
+        depth: usize,
+        observer: Option<SomeObserver>,
+    ) -> Result<Box<Self>, OutOfMemory> {
+        let mut sends = VecDeque::new();
+        sends.try_reserve_exact(depth).map_err(|_| OutOfMemory)?;
+        let observer = observer.map(|SomeObserver(observer)| observer);
+        let counters = Counters::default();
+        Ok(Box::new(Self { qp, counters, sends, ahead: 0, receives: 0, observer }))
+    }
+
+    /// A request was posted, with which so many have not ended as far as the core knows.
+    #[inline]
+    pub(crate) fn posted(
+        &mut self,
+        request: &SendRequest<'_>,
+        outstanding: impl FnOnce() -> usize,
+    ) {
+        if self.sends.len() == self.sends.capacity() {
+            // Nothing was signalled for a whole queue.
+            self.catch_up(outstanding().saturating_sub(1));
+        }
+        let kind = (!request.internal).then(|| Kind::of(&request.op));
+        // Messages have 2^32 - 1 octets at most.
+        let octets = request.payload.len() as u32;
+        self.sends.push_back(Posted { wr_id: request.wr_id, octets, kind });
+        if let Some(kind) = kind {
+            self.counters.posted(kind);
+            if let Some(observer) = &self.observer {
+                observer.posted_send(self.qp, request);
+            }
+        }
+    }
+
+    /// A receive was posted to the queue pair's own queue.
+    #[inline]
+    pub(crate) fn posted_receive(&mut self, request: &RecvRequest<'_>) {
+        self.counters.receives.posted += 1;
+        self.receives += 1;
+        if let Some(observer) = &self.observer {
+            observer.posted_receive(self.qp, request);
+        }
+    }
+
+    /// So many requests have ended well without a completion.
+    pub(crate) fn ended_silently(&mut self, count: u32) {
+        let known = self.ahead.min(count);
+        self.ahead -= known;
+        self.end_silently((count - known) as usize);
+    }
+
+    fn end_silently(&mut self, count: usize) {
+        let count = count.min(self.sends.len());
+        for Posted { wr_id, octets, kind } in self.sends.drain(..count) {
+            let Some(kind) = kind else { continue };
+            self.counters.ended(kind, true, octets);
+            if let Some(observer) = &self.observer {
+                observer.completed_silently(self.qp, wr_id);
+            }
+        }
+    }
+
+    /// All but so many requests have ended, as far as the core knows, and all completions of them
+    /// were told.
+    pub(crate) fn catch_up(&mut self, outstanding: usize) {
+        let ended = self.sends.len().saturating_sub(outstanding);
+        self.end_silently(ended);
+        self.ahead += ended as u32;
+    }
+
+    /// A send work request has a completion.
+    #[inline]
+    pub(crate) fn completed(&mut self, completion: &WorkCompletion) {
+        let Some(Posted { octets, kind, .. }) = self.sends.pop_front() else { return };
+        let Some(kind) = kind else { return };
+        self.counters.ended(kind, completion.status == WcStatus::Success, octets);
+        self.tell(completion);
+    }
+
+    /// A receive has one.
+    #[inline]
+    pub(crate) fn received(&mut self, completion: &WorkCompletion) {
+        self.receives = self.receives.saturating_sub(1);
+        self.counters.received(completion);
+        self.tell(completion);
+    }
+
+    #[inline]
+    fn tell(&self, completion: &WorkCompletion) {
+        if let Some(observer) = &self.observer {
+            observer.completed(completion);
+        }
+    }
+
+    /// The queue pair is as new: what was under way ends without a completion, and not well.
+    pub(crate) fn reset(&mut self) {
+        for kind in self.sends.drain(..).filter_map(|posted| posted.kind) {
+            self.counters.ended(kind, false, 0);
+        }
+        self.counters.receives.failed += std::mem::take(&mut self.receives);
+        self.ahead = 0;
+    }
+
+    pub(crate) const fn counters(&self) -> Counters {
+        self.counters
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use iwarp_types::{Payload, QpId, SendOp, Stag, TaggedOffset, WcOp};
+
+    use super::*;
+
+    const DEPTH: usize = 4;
+
+    fn observed() -> Box<Observed> {
+        Observed::new(7, DEPTH, None).unwrap()
+    }
+
+    fn write(wr_id: u64) -> SendRequest<'static> {
+        SendRequest::write(wr_id, Payload::Inline(b"12345"), Stag(1), TaggedOffset(0))
+    }
+
+    fn completion(op: WcOp, status: WcStatus) -> WorkCompletion {
+        WorkCompletion::new(1, QpId(7), op, status)
+    }
+
+    fn counts(of: Operations) -> [u64; 4] {
+        [of.posted, of.completed, of.failed, of.bytes]
+    }
+
+    use super::super::Operations;
+
+    #[test]
+    fn requests_end_in_the_order_of_their_posts() {
+        let mut observed = observed();
+        observed.posted(&SendRequest::send(1, Payload::Inline(b"abc")), || 1);
+        observed.posted(&write(2), || 2);
+        observed.posted(&SendRequest::send(3, Payload::NONE), || 3);
+        observed.ended_silently(1);
+        observed.completed(&completion(WcOp::Write, WcStatus::Success));
+        observed.completed(&completion(WcOp::Send, WcStatus::Flushed));
+        let Counters { sends, writes, .. } = observed.counters();
+        assert_eq!((counts(sends), counts(writes)), ([2, 1, 1, 3], [1, 1, 0, 5]));
+    }
+
+    #[test]
+    fn counters_of_unsignalled_requests_need_no_completion() {
+        let mut observed = observed();
+        (0..3).for_each(|n| observed.posted(&write(n), || n as usize + 1));
+        observed.catch_up(1);
+        assert_eq!(counts(observed.counters().writes), [3, 2, 0, 10]);
+        // The core tells of these two later, before the completion of the third.
+        observed.ended_silently(2);
+        observed.completed(&completion(WcOp::Write, WcStatus::Success));
+        assert_eq!(counts(observed.counters().writes), [3, 3, 0, 15]);
+    }
+
+    #[test]
+    fn a_queue_that_signals_nothing_needs_no_longer_list() {
+        let mut observed = observed();
+        let capacity = observed.sends.capacity();
+        (0..1000).for_each(|n| observed.posted(&write(n), || 1));
+        assert_eq!(observed.sends.capacity(), capacity);
+        observed.catch_up(0);
+        assert_eq!(counts(observed.counters().writes), [1000, 1000, 0, 5000]);
+    }
+
+    #[test]
+    fn requests_of_the_library_count_nowhere_but_keep_their_place() {
+        let mut observed = observed();
+        observed.posted(&SendRequest::new(1, SendOp::SEND, Payload::NONE).internal(), || 1);
+        observed.posted(&write(2), || 2);
+        observed.completed(&completion(WcOp::Send, WcStatus::Success));
+        observed.completed(&completion(WcOp::Write, WcStatus::Success));
+        let Counters { sends, writes, .. } = observed.counters();
+        assert_eq!((counts(sends), counts(writes)), ([0; 4], [1, 1, 0, 5]));
+    }
+
+    #[test]
+    fn a_reset_fails_all_that_is_under_way() {
+        let mut observed = observed();
+        observed.posted(&write(1), || 1);
+        observed.posted_receive(&RecvRequest::new(2, &[]));
+        observed.catch_up(0);
+        observed.posted(&write(3), || 1);
+        observed.reset();
+        let Counters { writes, receives, .. } = observed.counters();
+        assert_eq!((counts(writes), counts(receives)), ([2, 1, 1, 5], [1, 0, 1, 0]));
+        // Nothing of before the reset is told of the requests behind it.
+        observed.posted(&write(4), || 1);
+        observed.ended_silently(1);
+        assert_eq!(counts(observed.counters().writes), [3, 2, 1, 10]);
+    }
+
+    #[test]
+    fn bytes_received_are_those_of_messages() {
+        let mut observed = observed();
+        let received = |op| WorkCompletion { byte_len: 9, ..completion(op, WcStatus::Success) };
+        let ops = [WcOp::Recv, WcOp::RecvImmediate, WcOp::RecvWriteImmediate];
+        ops.iter().for_each(|op| observed.received(&received(*op)));
+        observed.received(&completion(WcOp::Recv, WcStatus::Flushed));
+        assert_eq!(counts(observed.counters().receives), [0, 3, 1, 9]);
+    }
+}
