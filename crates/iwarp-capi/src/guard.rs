@@ -6,14 +6,16 @@
 //! in one line. The one kind of unwinding that passes is the C library's, when a program cancels
 //! a thread: see [`iwarp_os::cancel`].
 
-use std::any::type_name;
 use std::ffi::c_int;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use iwarp::Log;
+use iwarp::observe::Value;
 use iwarp::verbs::{OpenError, OutOfMemory, RegisterError, afford};
 use iwarp_os::cancel::put_off;
 
+use crate::calls::{self, Call, Shown};
 use crate::log;
 pub(crate) use crate::log::Once;
 pub use crate::log::say;
@@ -56,6 +58,11 @@ impl From<OutOfMemory> for Errno {
     }
 }
 
+/// The C library's `errno` of this thread.
+pub(crate) fn last_errno() -> c_int {
+    io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
+}
+
 /// Sets the C library's `errno` of this thread.
 pub fn set_errno(errno: c_int) {
     // SAFETY: the C library gives every thread its own, and it is only used by that thread.
@@ -63,8 +70,8 @@ pub fn set_errno(errno: c_int) {
 }
 
 /// For functions that return 0 or an error number, which they leave in `errno` too.
-pub fn errno(f: impl FnOnce() -> Result<(), Errno>) -> c_int {
-    match call(f) {
+pub fn errno<const N: usize>(call: Call<N>, f: impl FnOnce() -> Result<(), Errno>) -> c_int {
+    match put_off(|| guarded(call, |()| SUCCESS, f)) {
         Ok(()) => 0,
         Err(error) => {
             set_errno(error.number());
@@ -74,74 +81,84 @@ pub fn errno(f: impl FnOnce() -> Result<(), Errno>) -> c_int {
 }
 
 /// For functions that return a number, or -1 with `errno` set.
-pub fn minus_one<R: From<i8>>(f: impl FnOnce() -> Result<R, Errno>) -> R {
-    call(f).unwrap_or_else(|error| {
+pub fn minus_one<R: From<i8> + Shown, const N: usize>(
+    call: Call<N>,
+    f: impl FnOnce() -> Result<R, Errno>,
+) -> R {
+    put_off(|| guarded(call, R::value, f)).unwrap_or_else(|error| {
         set_errno(error.number());
         R::from(-1)
     })
 }
 
 /// For functions that make an object, or return null with `errno` set.
-pub fn object<T, F: FnOnce() -> Result<*mut T, Errno>>(f: F) -> *mut T {
+pub fn object<T, const N: usize>(
+    call: Call<N>,
+    f: impl FnOnce() -> Result<*mut T, Errno>,
+) -> *mut T {
     let make = || {
         afford()?;
         f()
     };
-    call_as(type_name::<F>(), make).unwrap_or_else(|error| {
+    put_off(|| guarded(call, <*mut T>::value, make)).unwrap_or_else(|error| {
         set_errno(error.number());
         std::ptr::null_mut()
     })
 }
 
 /// For functions that cannot fail: `fallback` is returned after a panic.
-pub fn value<R>(fallback: R, f: impl FnOnce() -> R) -> R {
-    call(|| Ok(f())).unwrap_or(fallback)
+pub fn value<R: Shown, const N: usize>(call: Call<N>, fallback: R, f: impl FnOnce() -> R) -> R {
+    put_off(|| guarded(call, R::value, || Ok(f()))).unwrap_or(fallback)
 }
 
 /// Calls `f`; a panic becomes `EIO`, and the thread is not cancelled meanwhile. A refusal is said.
-pub fn call<R, F: FnOnce() -> Result<R, Errno>>(f: F) -> Result<R, Errno> {
-    call_as(type_name::<F>(), f)
-}
-
-fn call_as<R>(caller: &str, f: impl FnOnce() -> Result<R, Errno>) -> Result<R, Errno> {
-    put_off(|| guarded(caller, f))
+///
+/// # Errors
+///
+/// Those of `f`.
+pub fn call<R, const N: usize>(
+    call: Call<N>,
+    f: impl FnOnce() -> Result<R, Errno>,
+) -> Result<R, Errno> {
+    put_off(|| guarded(call, |_| SUCCESS, f))
 }
 
 /// Calls `f`, which posts or polls: that makes its system calls without the C library, so there is
-/// no point at which the thread could be cancelled. A panic becomes `EIO`. A refusal is said.
+/// no point at which the thread could be cancelled. A panic becomes `EIO`. A refusal is said. The
+/// caller has the call told.
+///
+/// # Errors
+///
+/// Those of `f`.
 #[inline]
-pub fn on_data_path<R, F: FnOnce() -> Result<R, Errno>>(f: F) -> Result<R, Errno> {
-    guarded(type_name::<F>(), f)
+pub fn on_data_path<R>(
+    verb: &'static str,
+    f: impl FnOnce() -> Result<R, Errno>,
+) -> Result<R, Errno> {
+    guarded(Call::part_of(verb), |_| SUCCESS, f)
 }
 
+/// The value of a function that has done what it should.
+pub(crate) const SUCCESS: Value = Value::Number(0);
+
 #[inline]
-fn guarded<R>(caller: &str, f: impl FnOnce() -> Result<R, Errno>) -> Result<R, Errno> {
+fn guarded<R, const N: usize>(
+    call: Call<N>,
+    show: impl FnOnce(&R) -> Value,
+    f: impl FnOnce() -> Result<R, Errno>,
+) -> Result<R, Errno> {
     // The objects that `f` uses may be half changed after a panic. They are ours, behind locks that
     // do not poison, and every single call leaves them usable; the alternative is to end the
     // program.
     let called = catch_unwind(AssertUnwindSafe(f));
-    let result = called.unwrap_or_else(|_| Err(Errno::plain(libc::EIO)));
-    result.map_err(|mut error| {
-        if error.is_explained() {
-            error.say(&verb(caller));
-        }
-        error
-    })
-}
-
-/// The C name of a function, by the compiler's name of a closure in it:
-/// `iwarp_capi::verbs::dm::alloc_dm::{{closure}}` is in `ibv_alloc_dm`.
-#[cold]
-fn verb(caller: &str) -> String {
-    let named = caller.split("::").filter(|part| !part.starts_with('{'));
-    let name = named.last().unwrap_or_default().trim_start_matches('_');
-    match name {
-        "wait" | "wait_for_step" => "rdma_get_cm_event".to_owned(),
-        "passive" | "active" => "rdma_create_ep".to_owned(),
-        "join" => "rdma_join_multicast".to_owned(),
-        _ if name.starts_with("ibv_") || name.starts_with("rdma_") => name.to_owned(),
-        _ => format!("ibv_{name}"),
+    let mut result = called.unwrap_or_else(|_| Err(Errno::plain(libc::EIO)));
+    if let Err(error) = &mut result
+        && error.is_explained()
+    {
+        error.say(call.verb());
     }
+    call.ended(|| result.as_ref().map(show).map_err(Errno::number));
+    result
 }
 
 /// Has panics and the library's own events reported, each in one line. Only for the drop-in
@@ -160,53 +177,33 @@ pub fn prepare() {
             say(Log::Error, format_args!("internal error: {what} ({place}); please report it"));
         }));
         log::listen();
+        calls::prepare();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-
     use super::*;
 
-    fn current() -> c_int {
-        io::Error::last_os_error().raw_os_error().unwrap()
-    }
+    const TEST: Call<0> = Call::part_of("ibv_test");
 
     #[test]
     fn errors_come_out_as_each_kind_of_function_returns_them() {
-        assert_eq!(errno(|| Err(refuse!(EBUSY, "a test"))), libc::EBUSY);
-        assert_eq!(current(), libc::EBUSY);
-        assert_eq!(minus_one::<c_int>(|| Err(refuse!(EINVAL, "a test"))), -1);
-        assert_eq!(current(), libc::EINVAL);
-        assert!(object::<u8, _>(|| Err(refuse!(EOPNOTSUPP, "a test"))).is_null());
-        assert_eq!(current(), libc::EOPNOTSUPP);
-        assert_eq!(errno(|| Ok(())), 0);
-        assert_eq!(minus_one::<c_int>(|| Ok(7)), 7);
+        assert_eq!(errno(TEST, || Err(refuse!(EBUSY, "a test"))), libc::EBUSY);
+        assert_eq!(last_errno(), libc::EBUSY);
+        assert_eq!(minus_one::<c_int, 0>(TEST, || Err(refuse!(EINVAL, "a test"))), -1);
+        assert_eq!(last_errno(), libc::EINVAL);
+        assert!(object::<u8, 0>(TEST, || Err(refuse!(EOPNOTSUPP, "a test"))).is_null());
+        assert_eq!(last_errno(), libc::EOPNOTSUPP);
+        assert_eq!(errno(TEST, || Ok(())), 0);
+        assert_eq!(minus_one::<c_int, 0>(TEST, || Ok(7)), 7);
     }
 
     #[test]
     fn a_panic_is_an_error() {
-        assert_eq!(errno(|| panic!("as a test")), libc::EIO);
-        assert_eq!(current(), libc::EIO);
-        assert!(object::<u8, _>(|| panic!("as a test")).is_null());
-        assert_eq!(value(3, || panic!("as a test")), 3);
-    }
-
-    #[test]
-    fn a_verb_is_known_by_the_function_that_a_closure_is_in() {
-        fn ibv_of_test() -> String {
-            let closure = || ();
-            verb(std::any::type_name_of_val(&closure))
-        }
-        assert_eq!(ibv_of_test(), "ibv_of_test");
-        for (caller, name) in [
-            ("iwarp_capi::verbs::dm::alloc_dm::{{closure}}", "ibv_alloc_dm"),
-            ("iwarp_capi::verbs::query::_ibv_query_gid_ex::{{closure}}", "ibv_query_gid_ex"),
-            ("iwarp_capi::cm::id::rdma_listen::{{closure}}::{{closure}}", "rdma_listen"),
-            ("iwarp_capi::cm::endpoint::active::{{closure}}", "rdma_create_ep"),
-        ] {
-            assert_eq!(verb(caller), name);
-        }
+        assert_eq!(errno(TEST, || panic!("as a test")), libc::EIO);
+        assert_eq!(last_errno(), libc::EIO);
+        assert!(object::<u8, 0>(TEST, || panic!("as a test")).is_null());
+        assert_eq!(value(TEST, 3, || panic!("as a test")), 3);
     }
 }

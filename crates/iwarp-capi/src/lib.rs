@@ -9,6 +9,8 @@
 //!   cm       the functions of rdma/rdma_cma.h, rdma_verbs.h and rsocket.h
 //!   guard    the boundary: errno, panics
 //!   refuse   error numbers, each with a sentence that says why
+//!   calls    names and arguments of calls, for refusals and observers
+//!   trace    an observer that writes all of it to the log
 //!   log      lines on standard error
 //! ```
 //!
@@ -57,9 +59,11 @@
 )]
 
 pub mod abi;
+pub mod calls;
 pub mod cm;
 pub mod guard;
 mod log;
 mod refuse;
 pub mod reserve;
+mod trace;
 pub mod verbs;

@@ -97,7 +97,8 @@ const fn level(of: Level) -> Log {
         Level::ERROR => Log::Error,
         Level::WARN => Log::Warn,
         Level::INFO => Log::Info,
-        _ => Log::Debug,
+        Level::DEBUG => Log::Debug,
+        _ => Log::Trace,
     }
 }
 
@@ -106,7 +107,8 @@ const fn level_of(log: Log) -> Level {
         Log::Off | Log::Error => Level::ERROR,
         Log::Warn => Level::WARN,
         Log::Info => Level::INFO,
-        _ => Level::DEBUG,
+        Log::Debug => Level::DEBUG,
+        _ => Level::TRACE,
     }
 }
 
@@ -125,6 +127,7 @@ impl Subscriber for Lines {
             Log::Error => LevelFilter::ERROR,
             Log::Warn => LevelFilter::WARN,
             Log::Info => LevelFilter::INFO,
+            Log::Debug => LevelFilter::DEBUG,
             _ => LevelFilter::TRACE,
         })
     }

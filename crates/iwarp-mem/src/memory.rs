@@ -97,8 +97,8 @@ impl Memory for MemoryTable {
         let before = unsafe { atomic(word, op) }?;
         if let Some(observer) = self.observer() {
             let span = Span { addr: word.addr(), len: 8 };
-            observer.gathered(who, span);
-            observer.placed(who, span);
+            observer.gathered(who.qp.0, span);
+            observer.placed(who.qp.0, span);
         }
         Ok(before)
     }

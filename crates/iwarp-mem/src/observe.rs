@@ -5,8 +5,6 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use iwarp_types::Accessor;
-
 use crate::region::MemoryTable;
 
 /// Bytes of registered memory, by the addresses of the process.
@@ -24,10 +22,10 @@ pub struct Span {
 /// observer takes a note, blocks on nothing and calls nothing of the table.
 pub trait AccessObserver: Debug + Send + Sync {
     /// Bytes were read, on behalf of a local work request or of a peer.
-    fn gathered(&self, _who: Accessor, _span: Span) {}
+    fn gathered(&self, _qp: u32, _span: Span) {}
 
     /// Bytes were written, on behalf of a peer's message, a Read Response or an Atomic.
-    fn placed(&self, _who: Accessor, _span: Span) {}
+    fn placed(&self, _qp: u32, _span: Span) {}
 }
 
 impl MemoryTable {

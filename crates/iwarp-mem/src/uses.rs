@@ -62,7 +62,7 @@ impl Use for OpenUse<'_> {
         // were registered as writable; and `data`, being referenced, is not registered.
         unsafe { place(sink, data) }?;
         if let Some(observer) = self.observer {
-            observer.placed(self.who, Span { addr: sink.addr(), len: data.len() });
+            observer.placed(self.who.qp.0, Span { addr: sink.addr(), len: data.len() });
         }
         Ok(())
     }
@@ -78,7 +78,7 @@ impl Use for OpenUse<'_> {
         // registered.
         unsafe { gather(dst, source, crc) }?;
         if let Some(observer) = self.observer {
-            observer.gathered(self.who, Span { addr: source.addr(), len });
+            observer.gathered(self.who.qp.0, Span { addr: source.addr(), len });
         }
         Ok(())
     }

@@ -111,7 +111,15 @@ const CRATES: [Crate; 5] = [
     },
     Crate {
         name: "iwarp-capi",
-        layers: &[&["log", "reserve"], &["refuse"], &["guard"], &["abi"], &["verbs"], &["cm"]],
+        layers: &[
+            &["log", "reserve"],
+            &["refuse"],
+            &["calls", "trace"],
+            &["guard"],
+            &["abi"],
+            &["verbs"],
+            &["cm"],
+        ],
         // Tables of functions are filled above the types of which they are.
         linear: &["verbs", "cm"],
         apart: &[],

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::abi::*;
 use super::id::CmId;
 use super::owner::Shared;
+use crate::calls::called;
 use crate::guard;
 use crate::refuse::refuse;
 
@@ -32,7 +33,7 @@ pub(super) fn release_event(id: &CmId) {
 
 /// `rdma_ack_cm_event`: frees it.
 pub extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
-    guard::minus_one(|| {
+    guard::minus_one(called!(rdma_ack_cm_event(event)), || {
         if event.is_null() {
             return Err(refuse!(EINVAL, "event is NULL"));
         }

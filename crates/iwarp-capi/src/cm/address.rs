@@ -9,11 +9,12 @@ use super::abi::{rdma_addr, rdma_cm_id};
 use super::id::CmId;
 use super::wait::complete;
 use super::{addr, ports};
+use crate::calls::called;
 use crate::guard::{self, Errno};
 
 /// `rdma_bind_addr`
 pub extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *const libc::sockaddr) -> c_int {
-    guard::minus_one(|| {
+    guard::minus_one(called!(rdma_bind_addr(id, addr)), || {
         // SAFETY: the program's id and address.
         let (id, addr) = unsafe { (CmId::of(id)?, addr::read(addr)?) };
         ports::share();
@@ -39,9 +40,9 @@ pub extern "C-unwind" fn rdma_resolve_addr(
     id: *mut rdma_cm_id,
     src: *const libc::sockaddr,
     dst: *const libc::sockaddr,
-    _timeout_ms: c_int,
+    timeout_ms: c_int,
 ) -> c_int {
-    let begun = guard::minus_one(|| {
+    let begun = guard::minus_one(called!(rdma_resolve_addr(id, src, dst, timeout_ms)), || {
         // SAFETY: the program's id and addresses.
         let (id, dst) = unsafe { (CmId::of(id)?, addr::read(dst)?) };
         // SAFETY: likewise.
@@ -61,8 +62,8 @@ fn resolve_addr(id: &CmId, src: Option<SocketAddr>, dst: SocketAddr) -> Result<(
 }
 
 /// `rdma_resolve_route`; ends in `RDMA_CM_EVENT_ROUTE_RESOLVED`.
-pub extern "C-unwind" fn rdma_resolve_route(id: *mut rdma_cm_id, _timeout_ms: c_int) -> c_int {
-    let begun = guard::minus_one(|| {
+pub extern "C-unwind" fn rdma_resolve_route(id: *mut rdma_cm_id, timeout_ms: c_int) -> c_int {
+    let begun = guard::minus_one(called!(rdma_resolve_route(id, timeout_ms)), || {
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
         id.id.resolve_route()?;
@@ -73,7 +74,7 @@ pub extern "C-unwind" fn rdma_resolve_route(id: *mut rdma_cm_id, _timeout_ms: c_
 
 /// `rdma_listen`
 pub extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
-    guard::minus_one(|| {
+    guard::minus_one(called!(rdma_listen(id, backlog)), || {
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
         ports::share();

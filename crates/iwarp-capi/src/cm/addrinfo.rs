@@ -12,6 +12,7 @@ use super::abi::{
     rdma_addrinfo,
 };
 use crate::abi::flags::{IBV_QPT_RC, IBV_QPT_UD};
+use crate::calls::called;
 use crate::guard::{self, Errno};
 use crate::refuse::refuse;
 
@@ -29,7 +30,7 @@ pub extern "C" fn rdma_getaddrinfo(
     hints: Option<&rdma_addrinfo>,
     place: Option<&mut *mut rdma_addrinfo>,
 ) -> c_int {
-    guard::minus_one(|| {
+    guard::minus_one(called!(rdma_getaddrinfo(node, service, hints, place)), || {
         let place = place.ok_or_else(|| refuse!(EINVAL, "res is NULL"))?;
         if node.is_null() && service.is_null() && hints.is_none() {
             return Err(refuse!(EINVAL, "neither a node, nor a service, nor hints"));

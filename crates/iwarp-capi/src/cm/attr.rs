@@ -13,6 +13,7 @@ use super::id::CmId;
 use super::{addr, device, pair};
 use crate::abi::flags::*;
 use crate::abi::{ibv_ah_attr, ibv_gid, ibv_global_route, ibv_qp_attr};
+use crate::calls::called;
 use crate::guard::{self, Errno};
 use crate::refuse::{given, refuse};
 use crate::verbs::{attributes, modify};
@@ -29,7 +30,7 @@ pub extern "C" fn rdma_init_qp_attr(
     attr: Option<&mut ibv_qp_attr>,
     mask: Option<&mut c_int>,
 ) -> c_int {
-    guard::minus_one(|| {
+    guard::minus_one(called!(rdma_init_qp_attr(id, attr, mask)), || {
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
         let (attr, mask) = (given!(attr)?, given!(mask)?);

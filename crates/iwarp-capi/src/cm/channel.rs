@@ -13,6 +13,7 @@ use iwarp_os::{Heritable, PerProcess};
 
 use super::abi::{rdma_cm_id, rdma_event_channel};
 use super::device;
+use crate::calls::called;
 use crate::guard::{self, Errno};
 use crate::refuse::{decline, refuse};
 use crate::verbs::tell_of_heir;
@@ -251,13 +252,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
     guard::prepare();
     #[expect(clippy::redundant_closure, reason = "its name is that of the call")]
-    guard::object(|| CmChannel::create())
+    guard::object(called!(rdma_create_event_channel()), || CmChannel::create())
 }
 
 /// `rdma_destroy_event_channel`
 pub extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
     if !channel.is_null() {
         // SAFETY: the program's channel, which it does not use any more.
-        guard::value((), || unsafe { CmChannel::destroy(channel) });
+        guard::value(called!(rdma_destroy_event_channel(channel)), (), || unsafe {
+            CmChannel::destroy(channel)
+        });
     }
 }

@@ -12,6 +12,7 @@ use super::id::CmId;
 use super::pair::{is_elsewhere, refresh_state, with_queue_pair};
 use super::wait::complete;
 use super::{attr, device};
+use crate::calls::called;
 use crate::guard::{self, Errno};
 use crate::refuse::{decline, given, refuse};
 use crate::verbs::qp::Qp;
@@ -95,7 +96,7 @@ pub extern "C-unwind" fn rdma_connect(
     id: *mut rdma_cm_id,
     param: Option<&rdma_conn_param>,
 ) -> c_int {
-    let begun = guard::minus_one(|| {
+    let begun = guard::minus_one(called!(rdma_connect(id, param)), || {
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
         if id.has_datagrams() {
@@ -127,7 +128,7 @@ fn connect(id: &CmId, params: &ConnectParams) -> Result<(), Errno> {
 
 /// `rdma_establish`: the second half of connecting a queue pair of the program's own.
 pub extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
-    guard::minus_one(|| {
+    guard::minus_one(called!(rdma_establish(id)), || {
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
         if !id.qp.get().is_null() {
@@ -152,7 +153,7 @@ pub extern "C-unwind" fn rdma_accept(
     param: Option<&rdma_conn_param>,
 ) -> c_int {
     let mut done = false;
-    let begun = guard::minus_one(|| {
+    let begun = guard::minus_one(called!(rdma_accept(id, param)), || {
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
         if id.has_datagrams() {
@@ -202,7 +203,7 @@ fn answer(id: &CmId, param: Option<&rdma_conn_param>) -> Result<(), Errno> {
 
 /// `rdma_reject`
 pub extern "C" fn rdma_reject(id: *mut rdma_cm_id, data: *const c_void, len: u8) -> c_int {
-    guard::minus_one(|| {
+    guard::minus_one(called!(rdma_reject(id, data, len)), || {
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
         let octets = if data.is_null() || len == 0 {
@@ -222,8 +223,8 @@ pub extern "C" fn rdma_reject_ece(id: *mut rdma_cm_id, data: *const c_void, len:
 }
 
 /// `rdma_notify`: what it tells is known here already.
-pub extern "C" fn rdma_notify(id: *mut rdma_cm_id, _event: c_uint) -> c_int {
-    guard::minus_one(|| {
+pub extern "C" fn rdma_notify(id: *mut rdma_cm_id, event: c_uint) -> c_int {
+    guard::minus_one(called!(rdma_notify(id, event)), || {
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
         match id.id.state() {
@@ -236,7 +237,7 @@ pub extern "C" fn rdma_notify(id: *mut rdma_cm_id, _event: c_uint) -> c_int {
 /// `rdma_disconnect`; `RDMA_CM_EVENT_DISCONNECTED` follows on both sides.
 pub extern "C-unwind" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
     let mut over = false;
-    let begun = guard::minus_one(|| {
+    let begun = guard::minus_one(called!(rdma_disconnect(id)), || {
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
         match id.id.state() {

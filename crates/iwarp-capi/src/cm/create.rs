@@ -13,6 +13,7 @@ use super::acknowledge::release_event;
 use super::channel::CmChannel;
 use super::id::{CmId, Handle};
 use crate::abi::flags::{IBV_QPT_RC, IBV_QPT_UD};
+use crate::calls::called;
 use crate::guard::{self, Errno};
 use crate::refuse::{given, refuse};
 
@@ -73,7 +74,7 @@ pub extern "C" fn rdma_create_id(
     ps: c_uint,
 ) -> c_int {
     guard::prepare();
-    guard::minus_one(|| {
+    guard::minus_one(called!(rdma_create_id(channel, id, context, ps)), || {
         let place = given!(id)?;
         let datagram = ps == RDMA_PS_UDP || ps == RDMA_PS_IPOIB;
         let qp_type = if datagram { IBV_QPT_UD } else { IBV_QPT_RC };
@@ -84,7 +85,7 @@ pub extern "C" fn rdma_create_id(
 
 /// `rdma_destroy_id`: waits until the program has acknowledged the id's events.
 pub extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
-    guard::minus_one(|| {
+    guard::minus_one(called!(rdma_destroy_id(id)), || {
         // SAFETY: the program's id.
         let handle = unsafe { Handle::of(id)? };
         // In a forked child that has not used it, it is the parent's.
@@ -111,7 +112,7 @@ pub extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
 /// `rdma_migrate_id`: events that wait go along. Returns when those that the program has are
 /// acknowledged.
 pub extern "C" fn rdma_migrate_id(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> c_int {
-    guard::minus_one(|| {
+    guard::minus_one(called!(rdma_migrate_id(id, channel)), || {
         // SAFETY: the program's id.
         migrate(unsafe { CmId::of(id)? }, channel)?;
         Ok(0)

@@ -9,6 +9,7 @@ use iwarp::Device;
 use iwarp_os::PerProcess;
 
 use crate::abi::{ibv_context, ibv_pd};
+use crate::calls::called;
 use crate::guard::{self, Errno};
 use crate::verbs::list::{self, Listing};
 use crate::verbs::shared::shared_context;
@@ -71,7 +72,7 @@ pub(super) fn default_pd(context: &Context) -> Result<*mut ibv_pd, Errno> {
 
 /// `rdma_get_devices`
 pub extern "C" fn rdma_get_devices(num_devices: Option<&mut c_int>) -> *mut *mut ibv_context {
-    guard::object(|| {
+    guard::object(called!(rdma_get_devices(num_devices)), || {
         let contexts: Result<Vec<_>, Errno> =
             list::devices().and_then(|devices| (0..devices.len()).map(shared_context).collect());
         if let Some(num_devices) = num_devices {

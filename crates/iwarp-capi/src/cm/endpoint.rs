@@ -15,6 +15,7 @@ use super::id::CmId;
 use super::qp::{self, rdma_destroy_qp, rdma_destroy_srq};
 use super::wait::{StepOutcome, wait_for_step};
 use crate::abi::{ibv_pd, ibv_qp_init_attr};
+use crate::calls::{Call, called};
 use crate::guard::{self, Errno};
 use crate::refuse::refuse;
 
@@ -30,7 +31,7 @@ pub extern "C-unwind" fn rdma_create_ep(
     attr: *mut ibv_qp_init_attr,
 ) -> c_int {
     guard::prepare();
-    let made = guard::call(|| {
+    let made = guard::call(called!(rdma_create_ep(place, info, pd, attr)), || {
         let info = info.filter(|_| !place.is_null());
         let info = info.ok_or_else(|| refuse!(EINVAL, "id or res is NULL"))?;
         let (ps, qp_type) = (info.ai_port_space as u32, info.ai_qp_type as u32);
@@ -53,7 +54,7 @@ pub extern "C-unwind" fn rdma_create_ep(
         // SAFETY: checked above; the program's place for a pointer.
         unsafe { place.write(made) };
     } else {
-        let error = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
+        let error = guard::last_errno();
         rdma_destroy_ep(made);
         guard::set_errno(error);
     }
@@ -70,7 +71,7 @@ fn passive(
     if bound != 0 {
         return bound;
     }
-    guard::minus_one(|| {
+    guard::minus_one(Call::part_of("rdma_create_ep"), || {
         // SAFETY: just made.
         let id = unsafe { CmId::of(made)? };
         if !pd.is_null() {
@@ -99,7 +100,7 @@ fn active(
     if resolved != 0 {
         return resolved;
     }
-    guard::minus_one(|| {
+    guard::minus_one(Call::part_of("rdma_create_ep"), || {
         // SAFETY: just made.
         let id = unsafe { CmId::of(made)? };
         // SAFETY: the program's attributes, or none.
@@ -135,7 +136,7 @@ pub extern "C-unwind" fn rdma_get_request(
     let event = match step {
         StepOutcome::Event(event) => event,
         StepOutcome::Asynchronous => {
-            return guard::minus_one(|| {
+            return guard::minus_one(called!(rdma_get_request(listener, place)), || {
                 Err(refuse!(
                     EINVAL,
                     "only an id of rdma_create_ep, or without a channel, gives requests in this way"
@@ -144,7 +145,7 @@ pub extern "C-unwind" fn rdma_get_request(
         }
         StepOutcome::Failed => return -1,
     };
-    guard::minus_one(|| {
+    guard::minus_one(called!(rdma_get_request(listener, place)), || {
         // SAFETY: the program's id.
         let listener = unsafe { CmId::of(listener)? };
         match take(listener, event) {

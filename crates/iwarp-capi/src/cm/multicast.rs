@@ -15,6 +15,7 @@ use super::groups::Joined;
 use super::id::CmId;
 use super::wait::complete;
 use crate::abi::ibv_gid;
+use crate::calls::{Call, called};
 use crate::guard::{self, Errno};
 use crate::refuse::{decline, given, refuse};
 use crate::verbs::multicast::ibv_detach_mcast;
@@ -37,7 +38,7 @@ pub extern "C-unwind" fn rdma_join_multicast_ex(
 ) -> c_int {
     const BOTH: u32 = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
 
-    let checked = guard::call(|| {
+    let checked = guard::call(called!(rdma_join_multicast_ex(id, attr, context)), || {
         let attr = given!(attr)?;
         if attr.comp_mask & BOTH != BOTH || attr.comp_mask & !BOTH != 0 {
             return Err(if attr.comp_mask & !BOTH != 0 {
@@ -73,7 +74,7 @@ fn join(
     sends_only: bool,
     context: *mut c_void,
 ) -> c_int {
-    let begun = guard::minus_one(|| {
+    let begun = guard::minus_one(Call::part_of("rdma_join_multicast"), || {
         // SAFETY: the program's id and address.
         let (id, group) = unsafe { (CmId::of(id)?, addr::read(addr)?.ip().to_canonical()) };
         if !id.has_datagrams() || !group.is_multicast() {
@@ -99,7 +100,7 @@ fn join(
 
 /// `rdma_leave_multicast`
 pub extern "C" fn rdma_leave_multicast(id: *mut rdma_cm_id, addr: *const libc::sockaddr) -> c_int {
-    guard::minus_one(|| {
+    guard::minus_one(called!(rdma_leave_multicast(id, addr)), || {
         // SAFETY: the program's id and address.
         let (id, group) = unsafe { (CmId::of(id)?, addr::read(addr)?.ip().to_canonical()) };
         let left = {

@@ -9,6 +9,7 @@ use super::abi::{
     RDMA_OPTION_ID_REUSEADDR, RDMA_OPTION_ID_TOS, ibv_ece, rdma_cm_id,
 };
 use super::id::CmId;
+use crate::calls::called;
 use crate::guard;
 use crate::refuse::{decline, given, refuse};
 
@@ -23,7 +24,7 @@ pub extern "C" fn rdma_set_option(
     value: *const c_void,
     len: usize,
 ) -> c_int {
-    guard::minus_one(|| {
+    guard::minus_one(called!(rdma_set_option(id, level, name, value, len)), || {
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
         // The kernel's error for options that it does not know.
@@ -72,7 +73,7 @@ pub extern "C" fn rdma_write_cm_event(
     status: c_int,
     argument: u64,
 ) -> c_int {
-    guard::minus_one(|| {
+    guard::minus_one(called!(rdma_write_cm_event(id, event, status, argument)), || {
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
         if event != RDMA_CM_EVENT_USER {
@@ -89,7 +90,7 @@ pub extern "C" fn rdma_write_cm_event(
 /// `rdma_set_local_ece`: kept, and not sent to the peer, as no device of this kind has a use for
 /// it.
 pub extern "C" fn rdma_set_local_ece(id: *mut rdma_cm_id, ece: Option<&ibv_ece>) -> c_int {
-    guard::minus_one(|| {
+    guard::minus_one(called!(rdma_set_local_ece(id, ece)), || {
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
         let ece = given!(ece)?;
@@ -106,7 +107,7 @@ pub extern "C" fn rdma_set_local_ece(id: *mut rdma_cm_id, ece: Option<&ibv_ece>)
 
 /// `rdma_get_remote_ece`: the peer has said nothing.
 pub extern "C" fn rdma_get_remote_ece(id: *mut rdma_cm_id, ece: Option<&mut ibv_ece>) -> c_int {
-    guard::minus_one(|| {
+    guard::minus_one(called!(rdma_get_remote_ece(id, ece)), || {
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
         let ece = given!(ece)?;

@@ -20,6 +20,7 @@ use crate::abi::{
     ibv_cq, ibv_pd, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_srq_init_attr,
     ibv_srq_init_attr_ex,
 };
+use crate::calls::called;
 use crate::guard::{self, Errno};
 use crate::refuse::{decline, given, refuse};
 use crate::verbs::qp::Qp;
@@ -31,7 +32,7 @@ pub extern "C" fn rdma_create_qp(
     pd: *mut ibv_pd,
     attr: Option<&mut ibv_qp_init_attr>,
 ) -> c_int {
-    guard::minus_one(|| {
+    guard::minus_one(called!(rdma_create_qp(id, pd, attr)), || {
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
         create_qp(id, pd, given!(attr)?)?;
@@ -59,7 +60,7 @@ pub extern "C" fn rdma_create_qp_ex(
     id: *mut rdma_cm_id,
     attr: Option<&mut ibv_qp_init_attr_ex>,
 ) -> c_int {
-    guard::minus_one(|| {
+    guard::minus_one(called!(rdma_create_qp_ex(id, attr)), || {
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
         create_qp_ex(id, given!(attr)?)?;
@@ -151,7 +152,7 @@ fn raise(qp: &Qp) -> Result<(), Errno> {
 
 /// `rdma_destroy_qp`
 pub extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
-    guard::value((), || {
+    guard::value(called!(rdma_destroy_qp(id)), (), || {
         // SAFETY: the program's id.
         let Ok(id) = (unsafe { CmId::of(id) }) else { return };
         let own = id.qp.replace(null_mut());
@@ -169,7 +170,7 @@ pub extern "C" fn rdma_create_srq(
     pd: *mut ibv_pd,
     attr: Option<&mut ibv_srq_init_attr>,
 ) -> c_int {
-    guard::minus_one(|| {
+    guard::minus_one(called!(rdma_create_srq(id, pd, attr)), || {
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
         let attr = given!(attr)?;
@@ -195,7 +196,7 @@ pub extern "C" fn rdma_create_srq_ex(
     id: *mut rdma_cm_id,
     attr: Option<&mut ibv_srq_init_attr_ex>,
 ) -> c_int {
-    guard::minus_one(|| {
+    guard::minus_one(called!(rdma_create_srq_ex(id, attr)), || {
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
         create_srq_ex(id, given!(attr)?)?;
@@ -232,7 +233,7 @@ fn create_srq_ex(id: &CmId, attr: &mut ibv_srq_init_attr_ex) -> Result<(), Errno
 
 /// `rdma_destroy_srq`
 pub extern "C" fn rdma_destroy_srq(id: *mut rdma_cm_id) {
-    guard::value((), || {
+    guard::value(called!(rdma_destroy_srq(id)), (), || {
         // SAFETY: the program's id.
         let Ok(id) = (unsafe { CmId::of(id) }) else { return };
         let own = id.srq.replace(null_mut());
@@ -294,5 +295,5 @@ fn context(id: &CmId) -> Result<&Context, Errno> {
 
 /// The error of a call to a function of verbs that failed.
 fn last_error() -> Errno {
-    Errno::plain(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
+    Errno::plain(guard::last_errno())
 }

@@ -10,6 +10,7 @@ use super::addrinfo::rdma_getaddrinfo;
 use super::event::ADDRINFO_RESOLVED;
 use super::id::{CmId, Resolution};
 use super::wait::complete;
+use crate::calls::called;
 use crate::guard;
 use crate::refuse::{decline, refuse};
 
@@ -21,7 +22,7 @@ pub extern "C-unwind" fn rdma_resolve_addrinfo(
     service: *const c_char,
     hints: Option<&rdma_addrinfo>,
 ) -> c_int {
-    let begun = guard::minus_one(|| {
+    let begun = guard::minus_one(called!(rdma_resolve_addrinfo(id, node, service, hints)), || {
         // SAFETY: the program's id.
         let this = unsafe { CmId::of(id)? };
         // InfiniBand's subnet administrator is not there to be asked.
@@ -50,7 +51,7 @@ pub extern "C" fn rdma_query_addrinfo(
     id: *mut rdma_cm_id,
     place: Option<&mut *mut rdma_addrinfo>,
 ) -> c_int {
-    guard::minus_one(|| {
+    guard::minus_one(called!(rdma_query_addrinfo(id, place)), || {
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
         let place = place.ok_or_else(|| refuse!(EINVAL, "res is NULL"))?;

@@ -13,6 +13,7 @@ use super::acknowledge::release_event;
 use super::channel::CmChannel;
 use super::event;
 use super::id::CmId;
+use crate::calls::{Call, called};
 use crate::guard::{self, Errno};
 use crate::refuse::refuse;
 
@@ -22,23 +23,31 @@ pub extern "C-unwind" fn rdma_get_cm_event(
     event: *mut *mut rdma_cm_event,
 ) -> c_int {
     if event.is_null() {
-        return guard::minus_one(|| Err(refuse!(EINVAL, "event is NULL")));
+        return guard::minus_one(called!(rdma_get_cm_event(channel, event)), || {
+            Err(refuse!(EINVAL, "event is NULL"))
+        });
     }
+    let call = called!(rdma_get_cm_event(channel, event));
     let taken = wait(channel);
     if taken.is_null() {
+        call.ended(|| Err(guard::last_errno()));
         return -1;
     }
     // SAFETY: the program's place for a pointer.
     unsafe { event.write(taken) };
+    call.ended(|| Ok(guard::SUCCESS));
     0
 }
+
+/// The function that waits for events; others wait within it.
+const WAIT: &str = "rdma_get_cm_event";
 
 /// The next event of a channel; null, with `errno` set, when there is none to be had. A
 /// cancellation point: nothing here waits for its `Drop`.
 pub(super) fn wait(channel: *mut rdma_event_channel) -> *mut rdma_cm_event {
     let mut serial = None;
     loop {
-        let fd = match guard::call(|| next(channel, &mut serial)) {
+        let fd = match guard::call(Call::part_of(WAIT), || next(channel, &mut serial)) {
             Ok(Next::Event(event)) => return event,
             Ok(Next::Wait(fd)) => fd,
             Err(error) => {
@@ -126,7 +135,7 @@ pub(super) enum StepOutcome {
 /// Acknowledges the event of a synchronous id's last step, and waits for the next. A cancellation
 /// point: nothing here waits for its `Drop`.
 pub(super) fn wait_for_step(id: *mut rdma_cm_id) -> StepOutcome {
-    let channel = guard::call(|| {
+    let channel = guard::call(Call::part_of(WAIT), || {
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
         if !id.state().sync {

@@ -10,6 +10,7 @@ use super::packed;
 use super::pd::Pd;
 use crate::abi::flags::*;
 use crate::abi::ibv_sge;
+use crate::calls::called;
 use crate::guard::{self, Errno};
 use crate::refuse::{decline, refuse};
 
@@ -36,7 +37,7 @@ pub(crate) extern "C" fn advise_mr(
     list: *const ibv_sge,
     count: u32,
 ) -> c_int {
-    guard::errno(|| {
+    guard::errno(called!(ibv_advise_mr(pd, advice, flags, list, count)), || {
         let what = match advice {
             IBV_ADVISE_MR_ADVICE_PREFETCH => Prefetch::Read,
             IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE => Prefetch::Write,

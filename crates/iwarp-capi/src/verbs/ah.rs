@@ -14,6 +14,7 @@ use super::handles::{Entry, no_handle};
 use super::pd::Pd;
 use crate::abi::flags::IBV_WC_GRH;
 use crate::abi::{ibv_ah, ibv_ah_attr, ibv_wc};
+use crate::calls::called;
 use crate::guard::{self, Errno};
 use crate::refuse::{given, refuse};
 
@@ -109,7 +110,7 @@ fn create(pd: &Pd, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, Errno> {
 
 /// `ibv_create_ah`
 pub extern "C" fn ibv_create_ah(pd: &Pd, attr: Option<&ibv_ah_attr>) -> *mut ibv_ah {
-    guard::object(|| create(pd, given!(attr)?))
+    guard::object(called!(ibv_create_ah(pd, attr)), || create(pd, given!(attr)?))
 }
 
 /// `ibv_create_ah_from_wc`
@@ -119,7 +120,9 @@ pub extern "C" fn ibv_create_ah_from_wc(
     grh: *const [u8; GRH_LEN],
     port_num: u8,
 ) -> *mut ibv_ah {
-    guard::object(|| create(pd, &way_back(pd.context(), port_num, given!(wc)?, grh)?))
+    guard::object(called!(ibv_create_ah_from_wc(pd, wc, grh, port_num)), || {
+        create(pd, &way_back(pd.context(), port_num, given!(wc)?, grh)?)
+    })
 }
 
 /// `ibv_init_ah_from_wc`
@@ -130,7 +133,7 @@ pub extern "C" fn ibv_init_ah_from_wc(
     grh: *const [u8; GRH_LEN],
     attr: Option<&mut ibv_ah_attr>,
 ) -> c_int {
-    guard::minus_one(|| {
+    guard::minus_one(called!(ibv_init_ah_from_wc(context, port_num, wc, grh, attr)), || {
         *given!(attr)? = way_back(context, port_num, given!(wc)?, grh)?;
         Ok(0)
     })
@@ -138,7 +141,7 @@ pub extern "C" fn ibv_init_ah_from_wc(
 
 /// `ibv_destroy_ah`: requests that were posted with it still go out.
 pub extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
-    guard::errno(|| {
+    guard::errno(called!(ibv_destroy_ah(ah)), || {
         // SAFETY: the program passes the address of such a structure, ours or its own, or null.
         let handle = unsafe { ah.as_ref() };
         let context = given!(handle)?.context;

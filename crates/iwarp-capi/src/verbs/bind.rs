@@ -11,11 +11,12 @@ use super::post::{Flags, refused};
 use super::qp::Qp;
 use crate::abi::flags::*;
 use crate::abi::{ibv_mw_bind, ibv_mw_bind_info};
+use crate::calls::called;
 use crate::guard::{self, Errno};
 
 /// `ibv_bind_mw`: for windows of type 1, which get a new key each time.
 pub(crate) extern "C" fn bind_mw(qp: &Qp, mw: &Mw, bind: &ibv_mw_bind) -> c_int {
-    guard::errno(|| {
+    guard::errno(called!(ibv_bind_mw(qp, mw, bind)), || {
         let new_stag = mw.next_key()?;
         post_bind(qp, mw, bind.wr_id, bind.send_flags, new_stag, &bind.bind_info)
     })

@@ -15,7 +15,8 @@ use super::book::{Book, Key};
 use super::context::{Held, tell_of_heir};
 use super::{Context, Life};
 use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq};
-use crate::guard::{self, Errno, set_errno};
+use crate::calls::{Call, called};
+use crate::guard::{self, Errno, SUCCESS, set_errno};
 use crate::refuse::{decline, refuse};
 
 /// A completion channel.
@@ -122,7 +123,7 @@ pub(crate) fn is_nonblocking(fd: RawFd) -> bool {
 
 /// `ibv_create_comp_channel`
 pub extern "C" fn ibv_create_comp_channel(context: &Context) -> *mut Channel {
-    guard::object(|| {
+    guard::object(called!(ibv_create_comp_channel(context)), || {
         let channel = context.device().create_comp_channel()?;
         let fd = channel.as_fd().as_raw_fd();
         Ok(Box::into_raw(Box::new(Channel {
@@ -137,7 +138,7 @@ pub extern "C" fn ibv_create_comp_channel(context: &Context) -> *mut Channel {
 
 /// `ibv_destroy_comp_channel`
 pub extern "C" fn ibv_destroy_comp_channel(channel: *mut Channel) -> c_int {
-    guard::errno(|| {
+    guard::errno(called!(ibv_destroy_comp_channel(channel)), || {
         // SAFETY: the program has it from `ibv_create_comp_channel`.
         let users = unsafe { &*channel }.life.users();
         if users > 0 {
@@ -159,18 +160,21 @@ pub extern "C-unwind" fn ibv_get_cq_event(
     cq: &mut *mut ibv_cq,
     cq_context: &mut *mut c_void,
 ) -> c_int {
+    let call = called!(ibv_get_cq_event(channel, cq, cq_context));
     let mut waited = false;
     loop {
-        let next = guard::call(|| channel.next(waited));
+        let next = guard::call(Call::part_of(call.verb()), || channel.next(waited));
         let fd = match next {
             Ok(Next::Event(address)) => {
                 *cq = std::ptr::with_exposed_provenance_mut(address);
                 // SAFETY: it stays until this event is acknowledged.
                 *cq_context = unsafe { (**cq).cq_context };
+                call.ended(|| Ok(SUCCESS));
                 return 0;
             }
             Ok(Next::Wait(fd)) => fd,
             Err(error) => {
+                call.ended(|| Err(error.number()));
                 set_errno(error.number());
                 return -1;
             }
@@ -178,10 +182,11 @@ pub extern "C-unwind" fn ibv_get_cq_event(
         if let Err(error) = wait_cancellable(fd, None) {
             let error = Errno::from(error);
             // After a signal the program decides.
-            let _ = guard::call(|| {
+            let _ = guard::call(Call::part_of(call.verb()), || {
                 CompletionChannel::stop_looking();
                 Ok(())
             });
+            call.ended(|| Err(error.number()));
             set_errno(error.number());
             return -1;
         }

@@ -16,6 +16,7 @@ use super::counts::Counts;
 use super::handles::Handles;
 use super::imports::Imports;
 use crate::abi::{Plain, ibv_context, ibv_context_ops, ibv_device, verbs_context_head};
+use crate::calls;
 use crate::guard::{self, Errno};
 use crate::refuse::refuse;
 
@@ -200,7 +201,11 @@ pub(crate) fn engine() -> Result<Device, Errno> {
     if let Some(device) = &*engine {
         return Ok(device.clone());
     }
-    let device = Device::open_with(Options::for_any_program()).inspect_err(|error| {
+    let mut options = Options::for_any_program();
+    if let Some(observer) = calls::observer() {
+        options = options.observer(observer.clone());
+    }
+    let device = Device::open_with(options).inspect_err(|error| {
         guard::say(Log::Error, format_args!("{error}"));
     })?;
     Ok(engine.insert(device).clone())

@@ -16,6 +16,7 @@ use super::object::Object;
 use super::{Context, Life};
 use crate::abi::flags::IBV_CQ_ATTR_MODERATE;
 use crate::abi::{ibv_cq, ibv_cq_ex, ibv_modify_cq_attr};
+use crate::calls::called;
 use crate::guard::{self, Errno};
 use crate::refuse::{decline, refuse};
 
@@ -111,7 +112,7 @@ pub(super) fn wrong_cqe(cqe: i64) -> Errno {
 
 /// `ibv_resize_cq`
 pub extern "C" fn ibv_resize_cq(cq: &Cq, cqe: c_int) -> c_int {
-    guard::errno(|| {
+    guard::errno(called!(ibv_resize_cq(cq, cqe)), || {
         cq.check()?;
         let depth = usize::try_from(cqe).map_err(|_| wrong_cqe(cqe.into()))?;
         let most = cq.context().device().attributes().max_cqe;
@@ -127,7 +128,7 @@ pub extern "C" fn ibv_resize_cq(cq: &Cq, cqe: c_int) -> c_int {
 
 /// `ibv_destroy_cq`: waits until the events about it that the program has are acknowledged.
 pub extern "C" fn ibv_destroy_cq(cq: *mut Cq) -> c_int {
-    guard::errno(|| {
+    guard::errno(called!(ibv_destroy_cq(cq)), || {
         // SAFETY: the program has it from a function of this library.
         let object = unsafe { &*cq };
         object.check()?;
@@ -160,7 +161,7 @@ pub extern "C" fn ibv_destroy_cq(cq: *mut Cq) -> c_int {
 
 /// `ibv_ack_cq_events`
 pub extern "C" fn ibv_ack_cq_events(cq: &Cq, events: u32) {
-    guard::value((), || {
+    guard::value(called!(ibv_ack_cq_events(cq, events)), (), || {
         cq.abi.base.comp_events_completed.fetch_add(events, Relaxed);
         if let Some(channel) = cq.channel() {
             channel.acknowledge(cq.queue().number(), events);
@@ -170,7 +171,7 @@ pub extern "C" fn ibv_ack_cq_events(cq: &Cq, events: u32) {
 
 /// `ibv_modify_cq`: moderation has nothing to moderate.
 pub(crate) extern "C" fn modify_cq(_: &Cq, attr: &ibv_modify_cq_attr) -> c_int {
-    guard::errno(|| {
+    guard::errno(called!(ibv_modify_cq(attr)), || {
         if attr.attr_mask & !IBV_CQ_ATTR_MODERATE != 0 {
             return Err(decline!(EOPNOTSUPP, "only IBV_CQ_ATTR_MODERATE can be set"));
         }

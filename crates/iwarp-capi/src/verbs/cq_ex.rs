@@ -58,9 +58,12 @@ impl Cq {
     }
 }
 
+const START_POLL: &str = "ibv_start_poll";
+
 /// Unlike elsewhere, `errno` is not touched: an empty queue is the usual end.
 fn look(cq: &Cq) -> c_int {
-    guard::on_data_path(|| cq.look_at_next()).map_or_else(|error| error.number(), |()| 0)
+    let looked = guard::on_data_path(START_POLL, || cq.look_at_next());
+    looked.map_or_else(|error| error.number(), |()| 0)
 }
 
 extern "C" fn start_poll(cq: &Cq, attr: *const u32) -> c_int {
@@ -69,7 +72,8 @@ extern "C" fn start_poll(cq: &Cq, attr: *const u32) -> c_int {
         && *comp_mask != 0
     {
         let unknown = || Err(refuse!(EINVAL, "comp_mask {comp_mask:#x} is not known"));
-        return guard::on_data_path(unknown).map_or_else(|error| error.number(), |()| 0);
+        let refused = guard::on_data_path(START_POLL, unknown);
+        return refused.map_or_else(|error| error.number(), |()| 0);
     }
     look(cq)
 }

@@ -17,6 +17,7 @@ use super::pd::Pd;
 use super::{Context, cq_ex};
 use crate::abi::flags::*;
 use crate::abi::{Plain, ibv_cq_ex, ibv_cq_init_attr_ex};
+use crate::calls::called;
 use crate::guard::{self, Errno};
 use crate::refuse::{decline, refuse};
 
@@ -91,7 +92,7 @@ pub extern "C" fn ibv_create_cq(
     channel: *mut Channel,
     comp_vector: c_int,
 ) -> *mut Cq {
-    guard::object(|| {
+    guard::object(called!(ibv_create_cq(context, cqe, cq_context, channel, comp_vector)), || {
         create(
             context,
             &Wanted {
@@ -110,7 +111,7 @@ pub extern "C" fn ibv_create_cq(
 pub(crate) extern "C" fn create_cq_ex(context: &Context, init: &ibv_cq_init_attr_ex) -> *mut Cq {
     const FLAGS: u32 = IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
 
-    guard::object(|| {
+    guard::object(called!(ibv_create_cq_ex(context, init)), || {
         let mask = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
         let flags = if init.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS != 0 { init.flags } else { 0 };
         if init.comp_mask & !mask != 0

@@ -21,6 +21,7 @@ use super::srq::Srq;
 use super::{Context, wr};
 use crate::abi::flags::*;
 use crate::abi::{Plain, ibv_qp_attr, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex};
+use crate::calls::called;
 use crate::guard::{self, Errno};
 use crate::refuse::{Site, decline, given, refuse};
 
@@ -174,7 +175,7 @@ fn is_for_want_of_port(error: &io::Error) -> bool {
 
 /// `ibv_create_qp`
 pub extern "C" fn ibv_create_qp(pd: &Pd, init: &mut ibv_qp_init_attr) -> *mut Qp {
-    guard::object(|| create(pd, init, 0, false))
+    guard::object(called!(ibv_create_qp(pd, init)), || create(pd, init, 0, false))
 }
 
 /// `ibv_create_qp_ex`
@@ -182,7 +183,7 @@ pub(crate) extern "C" fn create_qp_ex(
     context: &Context,
     init: &mut ibv_qp_init_attr_ex,
 ) -> *mut Qp {
-    guard::object(|| create_ex(context, init, false))
+    guard::object(called!(ibv_create_qp_ex(context, init)), || create_ex(context, init, false))
 }
 
 /// Makes a queue pair that the connection manager will connect.

@@ -14,6 +14,7 @@ use super::pd::Pd;
 use super::{Context, Life};
 use crate::abi::flags::IBV_ACCESS_ON_DEMAND;
 use crate::abi::{Op, ibv_alloc_dm_attr, ibv_dm};
+use crate::calls::called;
 use crate::guard::{self, Errno};
 use crate::refuse::{decline, refuse};
 
@@ -64,7 +65,7 @@ impl Dm {
 
 /// `ibv_alloc_dm`
 pub(crate) extern "C" fn alloc_dm(context: &Context, attr: &ibv_alloc_dm_attr) -> *mut Dm {
-    guard::object(|| {
+    guard::object(called!(ibv_alloc_dm(context, attr)), || {
         if attr.comp_mask != 0 {
             return Err(decline!(EOPNOTSUPP, "comp_mask {:#x} is not known", attr.comp_mask));
         }
@@ -93,7 +94,7 @@ pub(crate) extern "C" fn alloc_dm(context: &Context, attr: &ibv_alloc_dm_attr) -
 
 /// `ibv_free_dm`: not while there are regions of it.
 pub(crate) extern "C" fn free_dm(dm: *mut Dm) -> c_int {
-    guard::errno(|| {
+    guard::errno(called!(ibv_free_dm(dm)), || {
         // SAFETY: the program has it from a function of this module.
         let object = unsafe { &*dm };
         if object.memory.life.in_use() {
@@ -108,7 +109,7 @@ pub(crate) extern "C" fn free_dm(dm: *mut Dm) -> c_int {
 
 /// `ibv_memcpy_to_dm`
 extern "C" fn memcpy_to_dm(dm: &Dm, offset: u64, from: *const c_void, length: usize) -> c_int {
-    guard::errno(|| {
+    guard::errno(called!(ibv_memcpy_to_dm(dm, offset, from, length)), || {
         let part = dm.part(offset, length)?;
         let to = dm.memory.buffer.as_mut_ptr().wrapping_add(part.start);
         // SAFETY: within the buffer; the program has `length` bytes at `from`, which are its own.
@@ -120,7 +121,7 @@ extern "C" fn memcpy_to_dm(dm: &Dm, offset: u64, from: *const c_void, length: us
 
 /// `ibv_memcpy_from_dm`
 extern "C" fn memcpy_from_dm(to: *mut c_void, dm: &Dm, offset: u64, length: usize) -> c_int {
-    guard::errno(|| {
+    guard::errno(called!(ibv_memcpy_from_dm(to, dm, offset, length)), || {
         let part = dm.part(offset, length)?;
         let from = dm.memory.buffer.as_mut_ptr().wrapping_add(part.start);
         // SAFETY: as above, the other way round.
@@ -137,7 +138,7 @@ pub(crate) extern "C" fn reg_dm_mr(
     length: usize,
     access: c_uint,
 ) -> *mut Mr {
-    guard::object(|| {
+    guard::object(called!(ibv_reg_dm_mr(pd, dm, offset, length, access)), || {
         let access = mr::access(access)?;
         let on_demand = access.bits() & IBV_ACCESS_ON_DEMAND != 0;
         if on_demand || !access.contains(iwarp::Access::ZERO_BASED) {
@@ -156,12 +157,14 @@ pub(crate) extern "C" fn reg_dm_mr(
 
 /// `ibv_import_dm`
 pub extern "C" fn ibv_import_dm(context: &Context, handle: u32) -> *mut Dm {
-    guard::object(|| Dm::make(context, context.imports().memory(handle)?, handle))
+    guard::object(called!(ibv_import_dm(context, handle)), || {
+        Dm::make(context, context.imports().memory(handle)?, handle)
+    })
 }
 
 /// `ibv_unimport_dm`: the memory stays.
 pub extern "C" fn ibv_unimport_dm(dm: *mut Dm) {
-    guard::value((), || {
+    guard::value(called!(ibv_unimport_dm(dm)), (), || {
         // SAFETY: the program has it from `ibv_import_dm`, and gives it up once.
         drop(unsafe { Box::from_raw(dm) });
     });

@@ -15,6 +15,7 @@ use iwarp::Access;
 use super::mapping::Mapping;
 use super::mr::{self, Backing, Mr};
 use super::pd::Pd;
+use crate::calls::called;
 use crate::guard::{self, Errno};
 use crate::refuse::{decline, refuse};
 
@@ -112,7 +113,9 @@ pub extern "C" fn ibv_reg_dmabuf_mr(
     fd: c_int,
     access: c_int,
 ) -> *mut Mr {
-    guard::object(|| register(pd, offset, length, iova, fd, access.cast_unsigned()))
+    guard::object(called!(ibv_reg_dmabuf_mr(pd, offset, length, iova, fd, access)), || {
+        register(pd, offset, length, iova, fd, access.cast_unsigned())
+    })
 }
 
 #[cfg(test)]

@@ -17,7 +17,8 @@ use super::qp::Qp;
 use super::srq::Srq;
 use crate::abi::flags::*;
 use crate::abi::{ibv_async_event, ibv_context};
-use crate::guard::{self, Errno, set_errno};
+use crate::calls::{Call, called};
+use crate::guard::{self, Errno, SUCCESS, set_errno};
 
 fn describe(event: AsyncEvent) -> Option<(Key, c_uint)> {
     Some(match event {
@@ -55,25 +56,31 @@ pub extern "C-unwind" fn ibv_get_async_event(
 ) -> c_int {
     // SAFETY: the program has it from `ibv_open_device`.
     let (open, fd) = unsafe { (Context::of(context), (*context).async_fd) };
+    let call = called!(ibv_get_async_event(context, event));
     loop {
-        match guard::call(|| open.next_event()) {
+        match guard::call(Call::part_of(call.verb()), || open.next_event()) {
             Ok(Some((object, event_type))) => {
                 let element: *mut c_void = std::ptr::with_exposed_provenance_mut(object);
                 *event = ibv_async_event { element, event_type };
+                call.ended(|| Ok(SUCCESS));
                 return 0;
             }
             Ok(None) if is_nonblocking(fd) => {
+                call.ended(|| Err(libc::EAGAIN));
                 set_errno(libc::EAGAIN);
                 return -1;
             }
             Ok(None) => {}
             Err(error) => {
+                call.ended(|| Err(error.number()));
                 set_errno(error.number());
                 return -1;
             }
         }
         if let Err(error) = wait_cancellable(fd, None) {
-            set_errno(Errno::from(error).number());
+            let error = Errno::from(error);
+            call.ended(|| Err(error.number()));
+            set_errno(error.number());
             return -1;
         }
     }
@@ -81,7 +88,7 @@ pub extern "C-unwind" fn ibv_get_async_event(
 
 /// `ibv_ack_async_event`
 pub extern "C" fn ibv_ack_async_event(event: &ibv_async_event) {
-    guard::value((), || {
+    guard::value(called!(ibv_ack_async_event(event)), (), || {
         // The objects stay until their events are acknowledged.
         let (context, key, completed) = match event.event_type {
             IBV_EVENT_CQ_ERR => {

@@ -7,12 +7,13 @@ use std::ffi::{c_int, c_void};
 
 use iwarp::Log;
 
+use crate::calls::called;
 use crate::guard::{self, Once};
 
 /// `ibv_get_device_list@IBVERBS_1.0`: an empty list.
 pub extern "C" fn ibv_get_device_list(num_devices: Option<&mut c_int>) -> *mut *mut c_void {
     guard::prepare();
-    guard::object(|| {
+    guard::object(called!(ibv_get_device_list(num_devices)), || {
         tell();
         if let Some(num_devices) = num_devices {
             *num_devices = 0;

@@ -9,6 +9,7 @@ use once_cell::race::OnceBox;
 
 use crate::abi::flags::{IBV_NODE_CA, IBV_NODE_RNIC, IBV_TRANSPORT_IB, IBV_TRANSPORT_IWARP};
 use crate::abi::{Plain, ibv_device};
+use crate::calls::called;
 use crate::guard::{self, Errno, Once};
 use crate::refuse::decline;
 
@@ -121,7 +122,8 @@ pub(crate) fn write_str(into: &mut [c_char], text: &str) {
 
 /// `ibv_get_device_list`
 pub extern "C" fn ibv_get_device_list(num_devices: Option<&mut c_int>) -> *mut *mut ibv_device {
-    guard::object(|| {
+    guard::prepare();
+    guard::object(called!(ibv_get_device_list(num_devices)), || {
         let devices = devices();
         if let Some(num_devices) = num_devices {
             let count = devices.as_ref().map_or(0, |devices| devices.len());
@@ -170,7 +172,9 @@ pub extern "C" fn ibv_get_device_name(device: &ibv_device) -> *const c_char {
 
 /// `ibv_get_device_index`
 pub extern "C" fn ibv_get_device_index(device: &ibv_device) -> c_int {
-    guard::value(0, || c_int::try_from(place(device)).unwrap_or(0))
+    guard::value(called!(ibv_get_device_index(device)), 0, || {
+        c_int::try_from(place(device)).unwrap_or(0)
+    })
 }
 
 #[cfg(test)]

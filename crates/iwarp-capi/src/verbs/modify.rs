@@ -13,6 +13,7 @@ use super::qp_type::no_such_type;
 use super::{ah, datagram};
 use crate::abi::flags::*;
 use crate::abi::{ibv_qp_attr, ibv_qp_init_attr};
+use crate::calls::called;
 use crate::guard::{self, Errno};
 use crate::refuse::{decline, refuse};
 
@@ -191,7 +192,7 @@ fn restrict(qp: &Qp, attr: &ibv_qp_attr, mask: u32) {
 
 /// `ibv_modify_qp`
 pub extern "C" fn ibv_modify_qp(qp: &Qp, attr: &ibv_qp_attr, mask: c_int) -> c_int {
-    guard::errno(|| {
+    guard::errno(called!(ibv_modify_qp(qp, attr, mask)), || {
         qp.check()?;
         modify(qp, attr, mask.cast_unsigned())
     })
@@ -201,10 +202,10 @@ pub extern "C" fn ibv_modify_qp(qp: &Qp, attr: &ibv_qp_attr, mask: c_int) -> c_i
 pub extern "C" fn ibv_query_qp(
     qp: &Qp,
     attr: &mut ibv_qp_attr,
-    _mask: c_int,
+    mask: c_int,
     init: &mut ibv_qp_init_attr,
 ) -> c_int {
-    guard::errno(|| {
+    guard::errno(called!(ibv_query_qp(qp, attr, mask, init)), || {
         qp.check()?;
         let state = qp.refreshed_state();
         *attr = *qp.attr()?;

@@ -17,6 +17,7 @@ use super::object::Object;
 use super::pd::Pd;
 use crate::abi::flags::*;
 use crate::abi::ibv_mr;
+use crate::calls::called;
 use crate::guard::{self, Errno};
 use crate::refuse::{decline, given, refuse};
 
@@ -149,7 +150,7 @@ pub extern "C" fn ibv_rereg_mr(
         || has(!IBV_REREG_MR_FLAGS_SUPPORTED)
         || moved && (length == 0 || addr.is_null())
         || access != 0 && !has(IBV_REREG_MR_CHANGE_ACCESS);
-    let result = guard::call(|| {
+    let result = guard::call(called!(ibv_rereg_mr(mr, flags, pd, addr, length, access)), || {
         if wrong {
             return Err(refuse!(
                 EINVAL,
@@ -210,7 +211,7 @@ pub extern "C" fn ibv_rereg_mr(
 
 /// `ibv_dereg_mr`
 pub extern "C" fn ibv_dereg_mr(mr: *mut Mr) -> c_int {
-    guard::errno(|| {
+    guard::errno(called!(ibv_dereg_mr(mr)), || {
         // SAFETY: the program has it from a function of this module.
         let object = unsafe { &*mr };
         object.object.check(object.abi.context, object.abi.handle)?;
@@ -232,7 +233,7 @@ pub extern "C" fn ibv_dereg_mr(mr: *mut Mr) -> c_int {
 
 /// `ibv_import_mr`: an imported region does not tell the address of its memory.
 pub extern "C" fn ibv_import_mr(pd: &Pd, handle: u32) -> *mut Mr {
-    guard::object(|| {
+    guard::object(called!(ibv_import_mr(pd, handle)), || {
         let region = pd.domain().adopt(Stag(handle)).map_err(|_| {
             refuse!(ENOENT, "there is no memory region with the handle {handle:#x}")
         })?;
@@ -242,7 +243,7 @@ pub extern "C" fn ibv_import_mr(pd: &Pd, handle: u32) -> *mut Mr {
 
 /// `ibv_unimport_mr`: the region stays registered.
 pub extern "C" fn ibv_unimport_mr(mr: *mut Mr) {
-    guard::value((), || {
+    guard::value(called!(ibv_unimport_mr(mr)), (), || {
         // SAFETY: the program has it from `ibv_import_mr`, and gives it up once.
         let mr = unsafe { Box::from_raw(mr) };
         if let Some(Registered { region, .. }) = mr.registered.take() {

@@ -10,6 +10,7 @@ use iwarp::verbs::Gid;
 
 use super::qp::Qp;
 use crate::abi::ibv_gid;
+use crate::calls::called;
 use crate::guard::{self, Errno};
 use crate::refuse::refuse;
 
@@ -51,8 +52,8 @@ fn detach(qp: &Qp, group: IpAddr) -> Result<(), Errno> {
 }
 
 /// `ibv_attach_mcast`: to attach once more changes nothing. Ethernet has no LIDs.
-pub extern "C" fn ibv_attach_mcast(qp: &Qp, gid: *const ibv_gid, _lid: u16) -> c_int {
-    guard::errno(|| {
+pub extern "C" fn ibv_attach_mcast(qp: &Qp, gid: *const ibv_gid, lid: u16) -> c_int {
+    guard::errno(called!(ibv_attach_mcast(qp, gid, lid)), || {
         check_type(qp)?;
         // SAFETY: the program passes a GID, which may be less aligned than ours, or null.
         attach(qp, group_of(unsafe { gid.cast::<[u8; 16]>().as_ref() })?)
@@ -60,8 +61,8 @@ pub extern "C" fn ibv_attach_mcast(qp: &Qp, gid: *const ibv_gid, _lid: u16) -> c
 }
 
 /// `ibv_detach_mcast`
-pub extern "C" fn ibv_detach_mcast(qp: &Qp, gid: *const ibv_gid, _lid: u16) -> c_int {
-    guard::errno(|| {
+pub extern "C" fn ibv_detach_mcast(qp: &Qp, gid: *const ibv_gid, lid: u16) -> c_int {
+    guard::errno(called!(ibv_detach_mcast(qp, gid, lid)), || {
         check_type(qp)?;
         // SAFETY: likewise.
         detach(qp, group_of(unsafe { gid.cast::<[u8; 16]>().as_ref() })?)

@@ -14,6 +14,7 @@ use super::pd::Pd;
 use super::{Life, mr};
 use crate::abi::flags::{IBV_MW_TYPE_1, IBV_MW_TYPE_2};
 use crate::abi::{ibv_mw, ibv_mw_bind_info};
+use crate::calls::called;
 use crate::guard::{self, Errno};
 use crate::refuse::refuse;
 
@@ -72,7 +73,7 @@ impl Mw {
 
 /// `ibv_alloc_mw`
 pub(crate) extern "C" fn alloc_mw(pd: &Pd, kind: c_uint) -> *mut Mw {
-    guard::object(|| {
+    guard::object(called!(ibv_alloc_mw(pd, kind)), || {
         pd.check()?;
         let window_type = match kind {
             IBV_MW_TYPE_1 => WindowType::One,
@@ -100,7 +101,7 @@ pub(crate) extern "C" fn alloc_mw(pd: &Pd, kind: c_uint) -> *mut Mw {
 
 /// `ibv_dealloc_mw`
 pub(crate) extern "C" fn dealloc_mw(mw: *mut Mw) -> c_int {
-    guard::errno(|| {
+    guard::errno(called!(ibv_dealloc_mw(mw)), || {
         // SAFETY: the program has it from `ibv_alloc_mw`.
         let object = unsafe { &*mw };
         object.object.check(object.abi.context, object.abi.handle)?;

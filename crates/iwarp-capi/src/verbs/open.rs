@@ -12,6 +12,7 @@ use super::{
     srq,
 };
 use crate::abi::{Op, Plain, ibv_context, ibv_context_ops, ibv_device, verbs_context_head};
+use crate::calls::called;
 use crate::guard::{self, Errno};
 use crate::refuse::refuse;
 
@@ -33,7 +34,7 @@ pub(super) fn open(device: *mut ibv_device) -> Result<Held, Errno> {
 /// `ibv_open_device`
 pub extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
     guard::prepare();
-    guard::object(|| Ok(open(device)?.hand_out().cast()))
+    guard::object(called!(ibv_open_device(device)), || Ok(open(device)?.hand_out().cast()))
 }
 
 /// `ibv_import_device`: another context with the objects of one, by a duplicate of its `cmd_fd`,
@@ -41,7 +42,7 @@ pub extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
 /// and nowhere else.
 pub extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
     guard::prepare();
-    guard::object(|| {
+    guard::object(called!(ibv_import_device(cmd_fd)), || {
         if cmd_fd < 0 {
             return Err(refuse!(EBADF, "cmd_fd is {cmd_fd}"));
         }
@@ -60,7 +61,7 @@ pub extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
 /// `ibv_close_device`. Imports that are left point to the context: they work on, and the last to be
 /// destroyed frees it. The program is not told of them, here or with rdma-core.
 pub extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
-    guard::minus_one(|| {
+    guard::minus_one(called!(ibv_close_device(context)), || {
         // SAFETY: the program has it from `ibv_open_device`.
         drop(unsafe { Held::take_back(context)? });
         Ok(0)

@@ -15,6 +15,7 @@ use super::listed::ShownUse;
 use super::object::Object;
 use super::{Context, Life};
 use crate::abi::{ibv_parent_domain_init_attr, ibv_pd, ibv_td, ibv_td_init_attr};
+use crate::calls::called;
 use crate::guard::{self, Errno};
 use crate::refuse::{decline, given, refuse};
 
@@ -162,14 +163,16 @@ fn with_object(
 
 /// `ibv_alloc_pd`
 pub extern "C" fn ibv_alloc_pd(context: &Context) -> *mut Pd {
-    guard::object(|| make(context, context.device().alloc_pd(), Of::default()))
+    guard::object(called!(ibv_alloc_pd(context)), || {
+        make(context, context.device().alloc_pd(), Of::default())
+    })
 }
 
 /// `ibv_dealloc_pd`, for parent domains too. On an RNIC, memory regions keep the domain, and it is
 /// not in use by them: `ib_send_bw` forgets a region where it connects by itself, which no other
 /// RNIC lets it do, and would fail at its very end.
 pub extern "C" fn ibv_dealloc_pd(pd: *mut Pd) -> c_int {
-    guard::errno(|| {
+    guard::errno(called!(ibv_dealloc_pd(pd)), || {
         // SAFETY: the program has it from a function of this module.
         let object = unsafe { &*pd };
         object.check()?;
@@ -192,7 +195,7 @@ pub extern "C" fn ibv_dealloc_pd(pd: *mut Pd) -> c_int {
 
 /// `ibv_import_pd`
 pub extern "C" fn ibv_import_pd(context: &Context, handle: u32) -> *mut Pd {
-    guard::object(|| {
+    guard::object(called!(ibv_import_pd(context, handle)), || {
         let domain = context.imports().domain(handle)?;
         let object = Object::with_handle(context, Kind::Pd, handle)?;
         with_object(context, domain, Of::default(), object)
@@ -201,7 +204,7 @@ pub extern "C" fn ibv_import_pd(context: &Context, handle: u32) -> *mut Pd {
 
 /// `ibv_unimport_pd`: the domain stays, and so do the objects that were made with it here.
 pub extern "C" fn ibv_unimport_pd(pd: *mut Pd) {
-    guard::value((), || {
+    guard::value(called!(ibv_unimport_pd(pd)), (), || {
         // SAFETY: the program has it from `ibv_import_pd`, and gives it up once.
         drop(unsafe { Arc::from_raw(pd) });
     });
@@ -236,7 +239,7 @@ pub(crate) struct Td {
 
 /// `ibv_alloc_td`
 pub(crate) extern "C" fn alloc_td(context: &Context, init: &ibv_td_init_attr) -> *mut Td {
-    guard::object(|| {
+    guard::object(called!(ibv_alloc_td(context, init)), || {
         if init.comp_mask != 0 {
             return Err(decline!(EOPNOTSUPP, "comp_mask {:#x} is not known", init.comp_mask));
         }
@@ -249,7 +252,7 @@ pub(crate) extern "C" fn alloc_td(context: &Context, init: &ibv_td_init_attr) ->
 /// `ibv_dealloc_td`
 pub(crate) extern "C" fn dealloc_td(td: *mut Td) -> c_int {
     // SAFETY: the program has it from `alloc_td`, and destroys it once.
-    guard::errno(|| unsafe { destroy(td, |td| &td.life) })
+    guard::errno(called!(ibv_dealloc_td(td)), || unsafe { destroy(td, |td| &td.life) })
 }
 
 /// `ibv_alloc_parent_domain`. The program's allocators are not used: they serve buffers that this
@@ -261,7 +264,7 @@ pub(crate) extern "C" fn alloc_parent_domain(
     const ALLOCATORS: u32 = 1;
     const PD_CONTEXT: u32 = 1 << 1;
 
-    guard::object(|| {
+    guard::object(called!(ibv_alloc_parent_domain(context, init)), || {
         if init.comp_mask & !(ALLOCATORS | PD_CONTEXT) != 0 {
             return Err(decline!(EOPNOTSUPP, "comp_mask {:#x} has unknown bits", init.comp_mask));
         }

@@ -10,13 +10,15 @@ use super::cq::Cq;
 use super::qp::show_failed;
 use crate::abi::flags::*;
 use crate::abi::ibv_wc;
-use crate::guard;
+use crate::calls::{Shown as _, called};
+use crate::guard::{self, Errno};
 use crate::refuse::refuse;
 
 /// `ibv_poll_cq`: the number of completions that were taken, or -1.
 pub(crate) extern "C" fn poll_cq(cq: &Cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
     let Ok(max) = usize::try_from(num_entries) else { return -1 };
-    let taken = guard::on_data_path(|| {
+    let call = called!(ibv_poll_cq(cq, num_entries, wc));
+    let taken = guard::on_data_path(call.verb(), || {
         let (mut to, mut failed) = (wc, None);
         let taken = cq.queue().poll_each(max, |completion| {
             if completion.status != WcStatus::Success {
@@ -33,12 +35,13 @@ pub(crate) extern "C" fn poll_cq(cq: &Cq, num_entries: c_int, wc: *mut ibv_wc) -
         }
         Ok(taken)
     });
+    call.ended(|| taken.as_ref().map(usize::value).map_err(Errno::number));
     taken.map_or(-1, |taken| taken as c_int)
 }
 
 /// `ibv_req_notify_cq`: refused where there is no channel.
 pub(crate) extern "C" fn req_notify_cq(cq: &Cq, solicited_only: c_int) -> c_int {
-    guard::errno(|| {
+    guard::errno(called!(ibv_req_notify_cq(cq, solicited_only)), || {
         cq.check()?;
         cq.channel().ok_or_else(|| {
             refuse!(EINVAL, "the completion queue was made without a channel to raise events on")

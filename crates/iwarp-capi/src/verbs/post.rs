@@ -17,7 +17,8 @@ use super::qp::Qp;
 use super::srq::Srq;
 use crate::abi::flags::*;
 use crate::abi::{ibv_recv_wr, ibv_send_wr};
-use crate::guard::{self, Errno, set_errno};
+use crate::calls::{Call, called};
+use crate::guard::{self, Errno, SUCCESS, set_errno};
 use crate::refuse::{decline, refuse};
 
 /// Requests of a list that are handed over together.
@@ -181,13 +182,16 @@ unsafe fn request<'a>(
 
 /// Ends a call that posts: stores which request was refused, if any.
 fn finish<T>(
-    verb: &str,
+    call: &Call<3>,
     result: Result<Result<(), (*mut T, Errno)>, Errno>,
     first: *mut T,
     bad: *mut *mut T,
 ) -> c_int {
     let (wr, mut error) = match result {
-        Ok(Ok(())) => return 0,
+        Ok(Ok(())) => {
+            call.ended(|| Ok(SUCCESS));
+            return 0;
+        }
         Ok(Err(refused)) => refused,
         Err(panicked) => (first, panicked),
     };
@@ -196,7 +200,8 @@ fn finish<T>(
         // SAFETY: the program passes a place for a pointer.
         unsafe { bad.write_unaligned(wr) };
     }
-    error.say(verb);
+    error.say(call.verb());
+    call.ended(|| Err(error.number()));
     set_errno(error.number());
     error.number()
 }
@@ -207,8 +212,10 @@ pub(crate) extern "C" fn post_send(
     wr: *mut ibv_send_wr,
     bad: *mut *mut ibv_send_wr,
 ) -> c_int {
+    let call = called!(ibv_post_send(qp, wr, bad));
     // SAFETY: the program passes a list of requests.
-    finish("ibv_post_send", guard::on_data_path(|| Ok(unsafe { send_list(qp, wr) })), wr, bad)
+    let posted = guard::on_data_path(call.verb(), || Ok(unsafe { send_list(qp, wr) }));
+    finish(&call, posted, wr, bad)
 }
 
 /// # Safety
@@ -462,8 +469,10 @@ pub(crate) extern "C" fn post_recv(
         let posted = qp.queue_pair.post_recvs(requests);
         posted.map_err(|(at, error)| (at, receive_refused(qp, error, requests[at].sges.len())))
     };
+    let call = called!(ibv_post_recv(qp, wr, bad));
     // SAFETY: the program passes a list of requests.
-    finish("ibv_post_recv", guard::on_data_path(|| Ok(unsafe { receive_list(wr, post) })), wr, bad)
+    let posted = guard::on_data_path(call.verb(), || Ok(unsafe { receive_list(wr, post) }));
+    finish(&call, posted, wr, bad)
 }
 
 /// `ibv_post_srq_recv`
@@ -479,9 +488,10 @@ pub(crate) extern "C" fn post_srq_recv(
             posted.map_err(|error| (number, srq.refused(error, request.sges.len())))
         })
     };
+    let call = called!(ibv_post_srq_recv(srq, wr, bad));
     // SAFETY: the program passes a list of requests.
-    let posted = guard::on_data_path(|| Ok(unsafe { receive_list(wr, post) }));
-    finish("ibv_post_srq_recv", posted, wr, bad)
+    let posted = guard::on_data_path(call.verb(), || Ok(unsafe { receive_list(wr, post) }));
+    finish(&call, posted, wr, bad)
 }
 
 /// # Safety

@@ -19,6 +19,7 @@ use super::object::Object;
 use super::{Context, Life};
 use crate::abi::flags::*;
 use crate::abi::{ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_ex, ibv_qp_init_attr};
+use crate::calls::called;
 use crate::guard::{self, Errno};
 use crate::refuse::refuse;
 
@@ -224,7 +225,7 @@ pub extern "C" fn ibv_query_qp_data_in_order(_: &Qp, _opcode: c_uint, flags: u32
 /// `ibv_destroy_qp`: waits until the events about it that the program has are acknowledged. Posted
 /// requests still go out, in the background. Refused while it is attached to a multicast group.
 pub extern "C" fn ibv_destroy_qp(qp: *mut Qp) -> c_int {
-    guard::errno(|| {
+    guard::errno(called!(ibv_destroy_qp(qp)), || {
         // SAFETY: the program has it from a function of this library.
         let object = unsafe { &*qp };
         object.check()?;

@@ -16,6 +16,7 @@ use crate::abi::{
     Plain, ibv_context, ibv_device, ibv_device_attr, ibv_device_attr_ex, ibv_gid, ibv_gid_entry,
     ibv_odp_caps, ibv_port_attr, ibv_values_ex,
 };
+use crate::calls::called;
 use crate::guard::{self, Errno};
 use crate::refuse::{decline, refuse};
 
@@ -39,7 +40,9 @@ pub(crate) fn guid(place: usize) -> [u8; 8] {
 
 /// `ibv_get_device_guid`: in network order.
 pub extern "C" fn ibv_get_device_guid(device: &ibv_device) -> u64 {
-    guard::value(0, || u64::from_ne_bytes(guid(list::place(device))))
+    guard::value(called!(ibv_get_device_guid(device)), 0, || {
+        u64::from_ne_bytes(guid(list::place(device)))
+    })
 }
 
 /// Limits are signed in C.
@@ -166,7 +169,7 @@ unsafe fn write_prefix<T: Plain>(to: *mut T, len: usize, from: &T) {
 
 /// `ibv_query_device`
 pub extern "C" fn ibv_query_device(context: &Context, attr: *mut ibv_device_attr) -> c_int {
-    guard::errno(|| {
+    guard::errno(called!(ibv_query_device(context, attr)), || {
         let attributes = attributes(context);
         // SAFETY: the program passes room for one.
         unsafe { attr.write(attributes) };
@@ -177,11 +180,11 @@ pub extern "C" fn ibv_query_device(context: &Context, attr: *mut ibv_device_attr
 /// `ibv_query_device_ex`
 pub(crate) extern "C" fn query_device_ex(
     context: &Context,
-    _input: *const u32,
+    input: *const u32,
     attr: *mut ibv_device_attr_ex,
     size: usize,
 ) -> c_int {
-    guard::errno(|| {
+    guard::errno(called!(ibv_query_device_ex(context, input, attr, size)), || {
         if size < size_of::<ibv_device_attr>() {
             return Err(refuse!(EINVAL, "there is no room for the attributes: {size} bytes"));
         }
@@ -215,7 +218,7 @@ fn odp_caps() -> ibv_odp_caps {
 /// `ibv_query_rt_values_ex`
 pub(crate) extern "C" fn query_rt_values(_: &Context, values: &mut ibv_values_ex) -> c_int {
     const RAW_CLOCK: u32 = 1;
-    guard::errno(|| {
+    guard::errno(called!(ibv_query_rt_values(values)), || {
         if values.comp_mask & !RAW_CLOCK != 0 {
             return Err(refuse!(EINVAL, "comp_mask {:#x} has unknown bits", values.comp_mask));
         }
@@ -243,7 +246,7 @@ pub(crate) extern "C" fn query_port(
     attr: *mut ibv_port_attr,
     len: usize,
 ) -> c_int {
-    guard::errno(|| {
+    guard::errno(called!(ibv_query_port(context, port_num, attr, len)), || {
         check_port(port_num.into())?;
         let attributes = port(context)?;
         // SAFETY: the program says how much room it has.
@@ -254,7 +257,7 @@ pub(crate) extern "C" fn query_port(
 
 /// `ibv_query_port_speed`, in units of 100 Mbit/s.
 pub extern "C" fn ibv_query_port_speed(context: &Context, port_num: u32, speed: &mut u64) -> c_int {
-    guard::errno(|| {
+    guard::errno(called!(ibv_query_port_speed(context, port_num, speed)), || {
         check_port(port_num)?;
         *speed = u64::from(context.device().speed().gbit()) * 10;
         Ok(())
@@ -304,7 +307,7 @@ pub extern "C" fn ibv_query_gid(
     index: c_int,
     gid: *mut ibv_gid,
 ) -> c_int {
-    guard::minus_one(|| {
+    guard::minus_one(called!(ibv_query_gid(context, port_num, index, gid)), || {
         check_port(port_num.into())?;
         let index = usize::try_from(index).map_err(|_| refuse!(EINVAL, "index is {index}"))?;
         let raw = find(context, index)?.map_or([0; 16], |found| found.raw);
@@ -323,7 +326,7 @@ pub extern "C" fn _ibv_query_gid_ex(
     flags: u32,
     entry_size: usize,
 ) -> c_int {
-    guard::errno(|| {
+    guard::errno(called!(ibv_query_gid_ex(context, port_num, index, to, flags, entry_size)), || {
         check_port(port_num)?;
         if flags != 0 {
             return Err(decline!(EOPNOTSUPP, "flags {flags:#x} are not known"));
@@ -344,23 +347,29 @@ pub extern "C" fn _ibv_query_gid_table(
     flags: u32,
     entry_size: usize,
 ) -> isize {
-    let result = guard::call(|| {
-        if flags != 0 {
-            return Err(decline!(EOPNOTSUPP, "flags {flags:#x} are not known"));
-        }
-        let gids = context.device().gid_table()?;
-        let gids = shown(&gids);
-        if gids.len() > max_entries {
-            let (there, room) = (gids.len(), max_entries);
-            return Err(refuse!(EINVAL, "the table has {there} entries; there is room for {room}"));
-        }
-        for (place, gid) in gids.iter().enumerate() {
-            let to = entries.wrapping_byte_add(place * entry_size);
-            // SAFETY: the program has room for `max_entries` of this size.
-            unsafe { write_prefix(to, entry_size, &entry(context, gid)) };
-        }
-        Ok(gids.len().cast_signed())
-    });
+    let result = guard::call(
+        called!(ibv_query_gid_table(context, entries, max_entries, flags, entry_size)),
+        || {
+            if flags != 0 {
+                return Err(decline!(EOPNOTSUPP, "flags {flags:#x} are not known"));
+            }
+            let gids = context.device().gid_table()?;
+            let gids = shown(&gids);
+            if gids.len() > max_entries {
+                let (there, room) = (gids.len(), max_entries);
+                return Err(refuse!(
+                    EINVAL,
+                    "the table has {there} entries; there is room for {room}"
+                ));
+            }
+            for (place, gid) in gids.iter().enumerate() {
+                let to = entries.wrapping_byte_add(place * entry_size);
+                // SAFETY: the program has room for `max_entries` of this size.
+                unsafe { write_prefix(to, entry_size, &entry(context, gid)) };
+            }
+            Ok(gids.len().cast_signed())
+        },
+    );
     result.unwrap_or_else(|error| -(error.number() as isize))
 }
 
@@ -371,7 +380,7 @@ pub extern "C" fn ibv_query_gid_type(
     index: u32,
     gid_type: &mut u32,
 ) -> c_int {
-    guard::minus_one(|| {
+    guard::minus_one(called!(ibv_query_gid_type(context, port_num, index, gid_type)), || {
         check_port(port_num.into())?;
         find(context, index as usize)?;
         *gid_type = match context.device().personality() {
@@ -389,7 +398,7 @@ pub extern "C" fn ibv_query_pkey(
     index: c_int,
     pkey: &mut u16,
 ) -> c_int {
-    guard::minus_one(|| {
+    guard::minus_one(called!(ibv_query_pkey(port_num, index, pkey)), || {
         check_port(port_num.into())?;
         if index != 0 {
             return Err(decline!(EINVAL, "index is {index}; the table has one entry, 0"));
@@ -401,7 +410,7 @@ pub extern "C" fn ibv_query_pkey(
 
 /// `ibv_get_pkey_index`
 pub extern "C" fn ibv_get_pkey_index(_: *mut ibv_context, port_num: u8, pkey: u16) -> c_int {
-    guard::minus_one(|| {
+    guard::minus_one(called!(ibv_get_pkey_index(port_num, pkey)), || {
         check_port(port_num.into())?;
         if pkey == DEFAULT_PKEY.to_be() {
             return Ok(0);

@@ -10,6 +10,7 @@ use super::dmabuf;
 use super::mr::{Mr, access};
 use super::pd::Pd;
 use crate::abi::ibv_mr_init_attr;
+use crate::calls::called;
 use crate::guard::{self, Errno};
 use crate::refuse::{decline, refuse};
 
@@ -43,7 +44,9 @@ fn register(
 /// `ibv_reg_mr`
 pub extern "C" fn ibv_reg_mr(pd: &Pd, addr: *mut c_void, length: usize, access: c_int) -> *mut Mr {
     let iova = addr.addr() as u64;
-    guard::object(|| register(pd, addr, length, iova, access.cast_unsigned()))
+    guard::object(called!(ibv_reg_mr(pd, addr, length, access)), || {
+        register(pd, addr, length, iova, access.cast_unsigned())
+    })
 }
 
 /// `ibv_reg_mr_iova`
@@ -54,7 +57,9 @@ pub extern "C" fn ibv_reg_mr_iova(
     iova: u64,
     access: c_int,
 ) -> *mut Mr {
-    guard::object(|| register(pd, addr, length, iova, access.cast_unsigned()))
+    guard::object(called!(ibv_reg_mr_iova(pd, addr, length, iova, access)), || {
+        register(pd, addr, length, iova, access.cast_unsigned())
+    })
 }
 
 /// `ibv_reg_mr_iova2`
@@ -65,7 +70,9 @@ pub extern "C" fn ibv_reg_mr_iova2(
     iova: u64,
     access: c_uint,
 ) -> *mut Mr {
-    guard::object(|| register(pd, addr, length, iova, access))
+    guard::object(called!(ibv_reg_mr_iova2(pd, addr, length, iova, access)), || {
+        register(pd, addr, length, iova, access)
+    })
 }
 
 /// `ibv_reg_mr_ex`
@@ -75,7 +82,7 @@ pub extern "C" fn ibv_reg_mr_ex(pd: &Pd, init: &ibv_mr_init_attr) -> *mut Mr {
     const FD: u64 = 1 << 2;
     const FD_OFFSET: u64 = 1 << 3;
 
-    guard::object(|| {
+    guard::object(called!(ibv_reg_mr_ex(pd, init)), || {
         let has = |field| init.comp_mask & field != 0;
         if init.comp_mask & !(IOVA | ADDR | FD | FD_OFFSET) != 0 {
             return Err(decline!(EOPNOTSUPP, "comp_mask {:#x} has unknown bits", init.comp_mask));

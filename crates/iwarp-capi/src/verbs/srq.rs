@@ -15,6 +15,7 @@ use super::pd::Pd;
 use super::{Context, Life};
 use crate::abi::flags::*;
 use crate::abi::{Plain, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex};
+use crate::calls::called;
 use crate::guard::{self, Errno};
 use crate::refuse::{decline, given, refuse};
 
@@ -135,7 +136,7 @@ fn create(pd: &Pd, init: &mut ibv_srq_init_attr) -> Result<*mut Srq, Errno> {
 
 /// `ibv_create_srq`
 pub extern "C" fn ibv_create_srq(pd: &Pd, init: &mut ibv_srq_init_attr) -> *mut Srq {
-    guard::object(|| create(pd, init))
+    guard::object(called!(ibv_create_srq(pd, init)), || create(pd, init))
 }
 
 /// `ibv_create_srq_ex`
@@ -143,7 +144,7 @@ pub(crate) extern "C" fn create_srq_ex(
     context: &Context,
     init: &mut ibv_srq_init_attr_ex,
 ) -> *mut Srq {
-    guard::object(|| {
+    guard::object(called!(ibv_create_srq_ex(context, init)), || {
         let mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
         let basic = init.comp_mask & IBV_SRQ_INIT_ATTR_TYPE == 0 || init.srq_type == IBV_SRQT_BASIC;
         if init.comp_mask & !mask != 0 || !basic {
@@ -172,7 +173,7 @@ pub(crate) extern "C" fn create_srq_ex(
 
 /// `ibv_modify_srq`
 pub extern "C" fn ibv_modify_srq(srq: &Srq, attr: &ibv_srq_attr, mask: c_int) -> c_int {
-    guard::errno(|| {
+    guard::errno(called!(ibv_modify_srq(srq, attr, mask)), || {
         srq.check()?;
         let mask: c_uint = mask.cast_unsigned();
         if mask & !(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) != 0 {
@@ -199,7 +200,7 @@ pub extern "C" fn ibv_modify_srq(srq: &Srq, attr: &ibv_srq_attr, mask: c_int) ->
 
 /// `ibv_query_srq`
 pub extern "C" fn ibv_query_srq(srq: &Srq, attr: &mut ibv_srq_attr) -> c_int {
-    guard::errno(|| {
+    guard::errno(called!(ibv_query_srq(srq, attr)), || {
         srq.check()?;
         attr.max_wr = srq.max_wr.get();
         attr.max_sge = srq.max_sge;
@@ -210,7 +211,7 @@ pub extern "C" fn ibv_query_srq(srq: &Srq, attr: &mut ibv_srq_attr) -> c_int {
 
 /// `ibv_destroy_srq`: waits until the events about it that the program has are acknowledged.
 pub extern "C" fn ibv_destroy_srq(srq: *mut Srq) -> c_int {
-    guard::errno(|| {
+    guard::errno(called!(ibv_destroy_srq(srq)), || {
         // SAFETY: the program has it from a function of this library.
         let object = unsafe { &*srq };
         object.check()?;

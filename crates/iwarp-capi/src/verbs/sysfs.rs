@@ -10,6 +10,7 @@ use iwarp_os::guid::in_groups;
 
 use super::context::engine;
 use super::{list, query};
+use crate::calls::called;
 use crate::guard::{self, Errno};
 use crate::refuse::{decline, refuse};
 
@@ -25,7 +26,7 @@ pub extern "C" fn ibv_read_sysfs_file(
     buf: *mut c_char,
     size: usize,
 ) -> c_int {
-    guard::minus_one(|| {
+    guard::minus_one(called!(ibv_read_sysfs_file(dir, file, buf, size)), || {
         // SAFETY: the program passes two strings.
         let (dir, file) = unsafe { (CStr::from_ptr(dir), CStr::from_ptr(file)) };
         let path = Path::new(dir.to_str().map_err(|_| not_utf8())?);
@@ -51,12 +52,14 @@ pub extern "C" fn ibv_read_sysfs_file(
 /// `ibv_read_ibdev_sysfs_file`: not supported, as the arguments behind its format are not known
 /// here.
 pub extern "C" fn ibv_read_ibdev_sysfs_file(
-    _buf: *mut c_char,
-    _size: usize,
-    _device: *const u8,
-    _format: *const c_char,
+    buf: *mut c_char,
+    size: usize,
+    device: *const u8,
+    format: *const c_char,
 ) -> c_int {
-    guard::minus_one(|| Err(decline!(EOPNOTSUPP, "not supported")))
+    guard::minus_one(called!(ibv_read_ibdev_sysfs_file(buf, size, device, format)), || {
+        Err(decline!(EOPNOTSUPP, "not supported"))
+    })
 }
 
 #[cold]

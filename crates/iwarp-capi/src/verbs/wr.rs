@@ -14,7 +14,8 @@ use super::post::{self, Flags};
 use super::qp::Qp;
 use crate::abi::flags::*;
 use crate::abi::{Op, ibv_ah, ibv_data_buf, ibv_mw_bind_info, ibv_qp_ex, ibv_sge};
-use crate::guard::{self, Errno, set_errno};
+use crate::calls::called;
+use crate::guard::{self, Errno, SUCCESS, set_errno};
 use crate::refuse::refuse;
 
 /// The operations that a queue pair of a type can be made for.
@@ -246,7 +247,7 @@ pub(crate) fn fill(abi: &mut ibv_qp_ex, kind: QpType, send_ops: u64) {
 
 /// Does a step of the list that a program assembles. After a panic it is as if nothing was said.
 fn assemble(step: impl FnOnce()) {
-    let _ = guard::on_data_path(|| {
+    let _ = guard::on_data_path("ibv_wr_start", || {
         step();
         Ok(())
     });
@@ -257,7 +258,9 @@ extern "C" fn wr_start(qp: &Qp) {
 }
 
 extern "C" fn wr_complete(qp: &Qp) -> c_int {
-    let result = guard::on_data_path(|| qp.complete());
+    let call = called!(ibv_wr_complete(qp));
+    let result = guard::on_data_path(call.verb(), || qp.complete());
+    call.ended(|| result.as_ref().map(|()| SUCCESS).map_err(Errno::number));
     qp.builder.end();
     match result {
         Ok(()) => 0,

@@ -75,6 +75,7 @@
 //!   spoilt.c          objects that the program has written to do no harm
 //!   missing.c         functions that are only there to fail do so
 //!   starved.c         a program without memory gets ENOMEM and lives
+//!   traced.c          the log at its highest level has each call, request and access
 //!   logged.c          lines of the log name process, time and level, as text or as JSON
 //!
 //! c, headers of these

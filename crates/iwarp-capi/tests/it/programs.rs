@@ -18,6 +18,7 @@ macro_rules! source {
 }
 
 const ROCE: (&str, &str) = ("IWARP_PERSONALITY", "roce");
+const TRACE: (&str, &str) = ("IWARP_LOG", "trace");
 /// Reliable queue pairs speak RoCE v2.
 const OVER_UDP: [(&str, &str); 2] = [ROCE, ("IWARP_WIRE", "roce")];
 
@@ -48,6 +49,41 @@ fn lines_say_which_process_and_when() {
         "Z\",\"pid\":{pid},\"level\":\"warn\",\"target\":\"iwarp::variables\",\"message\":\"{complaint}\"}}"
     );
     assert!(line.ends_with(&rest), "{line}");
+}
+
+/// Each call with its arguments and result, each request with its end, each access to memory; but
+/// no look at an empty queue, of which a program that spins makes millions.
+#[test]
+fn a_trace_has_all_that_happens() {
+    for variables in [&[ROCE, TRACE][..], &[("IWARP_PERSONALITY", "iwarp"), TRACE]] {
+        let name = format!("traced_{}", variables[0].1);
+        let said = support::run(&name, &source!("traced.c"), variables);
+        let places = said.lines().find(|line| line.starts_with("0x")).expect(&said);
+        let places: Vec<_> = places.split(' ').collect();
+        let [cq, source, sink, qp, peer] = places[..] else { panic!("{said}") };
+        let lines: Vec<_> = said.lines().filter_map(|line| line.split_once("Z trace: ")).collect();
+        let mut lines = lines.into_iter().map(|(_, text)| text);
+        // In this order.
+        for expected in [
+            "ibv_get_device_list(num_devices=NULL) = 0x",
+            "ibv_open_device(device=0x",
+            &format!("qp {qp}: posted Write, wr_id 0x7, 100 bytes"),
+            &format!("qp {qp}: read 100 bytes at {source}"),
+            &format!("qp {peer}: wrote 100 bytes at {sink}"),
+            &format!("qp {qp}: Read, wr_id 0x7, 8 bytes: success"),
+            &format!("ibv_poll_cq(cq={cq}, num_entries=1, wc=0x"),
+            "ibv_modify_qp(qp=0x",
+            "ibv_destroy_qp(qp=0x",
+        ] {
+            assert!(lines.any(|line| line.starts_with(expected)), "{expected}: {said}");
+        }
+        assert!(said.contains("mask=0x1): Invalid argument (os error 22)"), "{said}");
+        assert!(!said.contains("num_entries=1, wc=0x0) = 0") && !said.contains(") = 0\nqp"));
+        let empty = |line: &str| line.contains("ibv_poll_cq(") && line.ends_with(") = 0");
+        assert!(!said.lines().any(empty), "{said}");
+    }
+    let said = support::run("traced_off", &source!("traced.c"), &[ROCE, ("IWARP_LOG", "debug")]);
+    assert!(!said.contains("Z trace: "), "{said}");
 }
 
 /// Every stub of the lists fails as they say, old versions and private names included.

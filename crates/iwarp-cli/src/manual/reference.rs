@@ -102,7 +102,7 @@ pub(super) const VARIABLES: &[(&str, &str, &str)] = &[
     ),
     (
         "IWARP_LOG",
-        "off|error|warn|info|debug",
+        "off|error|warn|info|debug|trace",
         "Messages on standard error (warn); iwarp=trace and the like in this command and in Rust.",
     ),
     ("IWARP_LOG_FORMAT", "text|json", "The form of these messages (text)."),

@@ -32,8 +32,11 @@ pub enum Log {
     Warn,
     /// The beginning and end of connections.
     Info,
-    /// Everything.
+    /// Also what the library finds out and decides by itself.
     Debug,
+    /// Everything: each call of the C API with its arguments and result, each request with its end,
+    /// each access to registered memory.
+    Trace,
 }
 
 /// The idle connections that are probed after the given time. The library gives up a peer that does
@@ -276,7 +279,7 @@ impl Options {
     /// | `IWARP_WORKERS` | 1 to 64 threads | 1 |
     /// | `IWARP_PORTS` | `first-last`, from 1024 on | the system's choice |
     /// | `IWARP_ALLOW_USERS` | `any`, or names and ids of users: `ann,1007` | none |
-    /// | `IWARP_LOG` | `off`, `error`, `warn`, `info`, `debug`, or a `tracing` filter | `warn` |
+    /// | `IWARP_LOG` | `off`, `error`, `warn`, `info`, `debug`, `trace`, or a `tracing` filter | `warn` |
     /// | `IWARP_LOG_FORMAT` | `text`, `json` | `text` |
     /// | `IWARP_FAULTS` | [faults of the network](NetworkFaults): `seed=7,lose=100` | none |
     /// | `IWARP_WITHOUT` | `gather`, `awaiting`, `piggyback`, `backoff`, `silence`, `lend`, with commas between | none |
@@ -497,7 +500,8 @@ fn log(text: &str) -> Option<Log> {
             "error" => Log::Error,
             "warn" => Log::Warn,
             "info" => Log::Info,
-            "debug" | "trace" => Log::Debug,
+            "debug" => Log::Debug,
+            "trace" => Log::Trace,
             _ => return None,
         })
     };
@@ -628,7 +632,7 @@ mod tests {
         let level = |text| from(&[("IWARP_LOG", text)]).map(|options| options.log);
         assert_eq!(level("iwarp::cm=debug,warn"), Ok(Log::Debug));
         assert_eq!(level("off,iwarp=error"), Ok(Log::Error));
-        assert_eq!(level("trace"), Ok(Log::Debug));
+        assert_eq!(level("trace"), Ok(Log::Trace));
     }
 
     #[test]

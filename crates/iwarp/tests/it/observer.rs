@@ -10,7 +10,6 @@ use iwarp::{
     AsyncEvent, AtomicOp, Counters, MemoryRegion, Operations, Options, Payload, QpState,
     QueuePairAttributes, RecvRequest, SendOp, SendRequest, WcStatus, Wire, WorkCompletion,
 };
-use iwarp_types::Accessor;
 
 use crate::common::{self, End, Setup, until};
 
@@ -78,11 +77,11 @@ impl Notes {
 }
 
 impl AccessObserver for Notes {
-    fn gathered(&self, _: Accessor, span: Span) {
+    fn gathered(&self, _: u32, span: Span) {
         self.take_down(Note::Gathered(span));
     }
 
-    fn placed(&self, _: Accessor, span: Span) {
+    fn placed(&self, _: u32, span: Span) {
         self.take_down(Note::Placed(span));
     }
 }

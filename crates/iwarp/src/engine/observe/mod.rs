@@ -57,20 +57,32 @@ pub struct Call<'a> {
     /// Name of the function.
     pub verb: &'a str,
     /// Names and values of its arguments.
-    pub arguments: &'a [(&'a str, &'a dyn Debug)],
-    /// Error number with which it was refused.
-    pub refused: Option<i32>,
+    pub arguments: &'a [(&'a str, Value)],
+    /// Value that it returned, or the error number with which it was refused.
+    pub result: Result<Value, i32>,
 }
 
 impl<'a> Call<'a> {
-    /// A call of `verb`, which was refused with an error number or not.
+    /// A call of `verb` and its result.
     pub const fn new(
         verb: &'a str,
-        arguments: &'a [(&'a str, &'a dyn Debug)],
-        refused: Option<i32>,
+        arguments: &'a [(&'a str, Value)],
+        result: Result<Value, i32>,
     ) -> Self {
-        Self { verb, arguments, refused }
+        Self { verb, arguments, result }
     }
+}
+
+/// An argument or a result of a call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Value {
+    /// A number.
+    Number(i64),
+    /// An address of the process; 0 for a null pointer.
+    Pointer(usize),
+    /// The function returns nothing.
+    Nothing,
 }
 
 /// The observer that the options of a device name. Two are equal if they are the same object.
@@ -95,5 +107,13 @@ impl Eq for SomeObserver {}
 impl<O: Observer + 'static> From<Arc<O>> for SomeObserver {
     fn from(observer: Arc<O>) -> Self {
         Self(observer)
+    }
+}
+
+impl std::ops::Deref for SomeObserver {
+    type Target = dyn Observer;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.0
     }
 }

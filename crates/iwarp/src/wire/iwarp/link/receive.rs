@@ -357,7 +357,7 @@ impl Link {
             let direct = n.min(guard.len());
             if let Some(observer) = self.endpoint.engine.memory.observer() {
                 let span = Span { addr: guard.as_ptr().addr(), len: direct };
-                observer.placed(self.endpoint.who, span);
+                observer.placed(self.endpoint.id(), span);
             }
             Read { direct, staged: n - direct, room }
         })

@@ -216,7 +216,7 @@ impl Link {
             let len = piece.octets().min(left);
             if let (Some(guard), 1..) = (guard, len) {
                 let span = Span { addr: guard.as_ptr().addr(), len };
-                observer.gathered(self.endpoint.who, span);
+                observer.gathered(self.endpoint.id(), span);
             }
             left -= len;
         }

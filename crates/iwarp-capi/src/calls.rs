@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Calls of the C API: their names for refusals, and the observer that is told of them.
+//!
+//! Without an observer a call costs one look at a null pointer; its arguments are not looked at.
+
+use std::ffi::c_int;
+
+use iwarp::observe::{self, SomeObserver, Value};
+use once_cell::race::OnceBox;
+
+use crate::trace;
+
+/// The observer of this process, once a device or a channel was made.
+static OBSERVER: OnceBox<SomeObserver> = OnceBox::new();
+
+/// Has calls told from now on, if the user asks for that.
+pub(crate) fn prepare() {
+    if let Some(observer) = trace::wanted() {
+        let _ = OBSERVER.set(Box::new(observer));
+    }
+}
+
+/// The observer, for the options of devices.
+#[inline]
+pub(crate) fn observer() -> Option<&'static SomeObserver> {
+    OBSERVER.get()
+}
+
+/// A call that has begun. Nothing waits for its `Drop`, as threads may be cancelled in it.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<const N: usize> {
+    verb: &'static str,
+    arguments: Option<[(&'static str, Value); N]>,
+}
+
+impl Call<0> {
+    /// A part of a call of `verb`, which is told of elsewhere: for the words of a refusal.
+    pub(crate) const fn part_of(verb: &'static str) -> Self {
+        Self { verb, arguments: None }
+    }
+}
+
+impl<const N: usize> Call<N> {
+    /// A call of `verb`; `arguments` is asked for them if they are told. See [`called!`].
+    #[inline]
+    pub(crate) fn new(
+        verb: &'static str,
+        arguments: impl FnOnce() -> [(&'static str, Value); N],
+    ) -> Self {
+        Self { verb, arguments: observer().is_some().then(arguments) }
+    }
+
+    /// Name of the function.
+    pub(crate) const fn verb(&self) -> &'static str {
+        self.verb
+    }
+
+    /// The call ends with this.
+    #[inline]
+    pub(crate) fn ended(&self, result: impl FnOnce() -> Result<Value, c_int>) {
+        if let Some(arguments) = &self.arguments {
+            tell(&observe::Call::new(self.verb, arguments, result()));
+        }
+    }
+}
+
+#[cold]
+fn tell(call: &observe::Call<'_>) {
+    if let Some(observer) = observer() {
+        observer.called(call);
+    }
+}
+
+/// The [`Call`] of a function by its name and the names of its arguments:
+/// `called!(ibv_destroy_qp(qp))`.
+macro_rules! called {
+    ($verb:ident($($argument:ident),*)) => {
+        $crate::calls::Call::new(stringify!($verb), || {
+            [$((stringify!($argument), $crate::calls::Shown::value(&$argument))),*]
+        })
+    };
+}
+pub(crate) use called;
+
+/// An argument or a result as an observer sees it.
+pub trait Shown {
+    /// Its number, or the address that it is.
+    fn value(&self) -> Value;
+}
+
+macro_rules! numbers {
+    ($($number:ty)*) => {
+        $(impl Shown for $number {
+            fn value(&self) -> Value {
+                Value::Number(i128::from(*self) as i64)
+            }
+        })*
+    };
+}
+
+numbers! { u8 u16 u32 i32 i64 u64 }
+
+impl Shown for usize {
+    fn value(&self) -> Value {
+        Value::Number(*self as i64)
+    }
+}
+
+impl Shown for isize {
+    fn value(&self) -> Value {
+        Value::Number(*self as i64)
+    }
+}
+
+impl Shown for () {
+    fn value(&self) -> Value {
+        Value::Nothing
+    }
+}
+
+macro_rules! pointers {
+    ($($pointer:ty => $place:expr;)*) => {
+        $(impl<T> Shown for $pointer {
+            fn value(&self) -> Value {
+                let place: fn(&Self) -> usize = $place;
+                Value::Pointer(place(self))
+            }
+        })*
+    };
+}
+
+pointers! {
+    *const T => |pointer| pointer.addr();
+    *mut T => |pointer| pointer.addr();
+    &T => |object| (&raw const **object).addr();
+    &mut T => |object| (&raw const **object).addr();
+    Option<&T> => |object| object.map_or(0, |object| (&raw const *object).addr());
+    Option<&mut T> => |object| object.as_deref().map_or(0, |object| (&raw const *object).addr());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pointers_of_any_kind_are_shown_by_their_address() {
+        let mut octet = 7_u8;
+        let place = Value::Pointer((&raw const octet).addr());
+        assert_eq!([(&raw const octet).value(), (&raw mut octet).value()], [place; 2]);
+        assert_eq!([Shown::value(&&octet), Some(&octet).value()], [place; 2]);
+        assert_eq!([Shown::value(&&mut octet), Some(&mut octet).value()], [place; 2]);
+        assert_eq!(None::<&u8>.value(), Value::Pointer(0));
+    }
+
+    #[test]
+    fn an_argument_is_not_looked_at_where_none_is_told() {
+        let call = Call::<1>::new("ibv_test", || unreachable!("no observer"));
+        call.ended(|| unreachable!("no observer"));
+        assert_eq!(call.verb(), "ibv_test");
+    }
+}
