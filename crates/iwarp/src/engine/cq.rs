@@ -29,7 +29,8 @@ use iwarp_types::{WcStatus, WorkCompletion};
 
 use crate::engine::Engine;
 use crate::engine::channel::ChannelCore;
-use crate::engine::event::{AsyncEvent, AsyncQueue};
+use crate::engine::event::AsyncEvent;
+use crate::engine::event_queue::AsyncQueue;
 use crate::engine::group::{Group, Polled};
 use crate::engine::policy::backoff::Rest;
 use crate::engine::policy::table::LOOP;

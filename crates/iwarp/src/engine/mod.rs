@@ -18,6 +18,7 @@
 //!   channel    a completion channel: events, and the callers that wait for them
 //!   srq        a shared receive queue
 //!   event      asynchronous events of a device
+//!   event_queue  those that wait for the program
 //!   fate       what becomes of a connection, for the log
 //!   policy     what is learned of programs by watching them, and what is made of it
 //!   slots      what posts take and polls give back
@@ -94,6 +95,7 @@ pub(crate) mod devices;
 pub(crate) mod ended;
 pub(crate) mod endpoint;
 pub(crate) mod event;
+pub(crate) mod event_queue;
 pub(crate) mod fate;
 pub(crate) mod gid;
 pub(crate) mod group;

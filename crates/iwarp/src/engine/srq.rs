@@ -12,7 +12,8 @@ use std::sync::{Arc, Weak};
 
 use iwarp_types::{PdId, PostError, Receive, RecvRequest};
 
-use crate::engine::event::{AsyncEvent, AsyncQueue};
+use crate::engine::event::AsyncEvent;
+use crate::engine::event_queue::AsyncQueue;
 use crate::engine::slots::Returned;
 use crate::engine::sync::Mutex;
 

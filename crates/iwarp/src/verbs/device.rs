@@ -12,7 +12,8 @@ use iwarp_types::PdId;
 
 use crate::connect::Peer;
 use crate::engine::cq::CqCore;
-use crate::engine::event::{AsyncEvent, AsyncQueue};
+use crate::engine::event::AsyncEvent;
+use crate::engine::event_queue::AsyncQueue;
 use crate::engine::gid::{Gid, first_v4};
 use crate::engine::network_faults::platform;
 use crate::engine::options::{OptionError, Options, Personality};

@@ -11,7 +11,7 @@ use std::io;
 use iwarp_os::EventFd;
 
 use crate::engine::channel::ChannelCore;
-use crate::engine::event::AsyncQueue;
+use crate::engine::event_queue::AsyncQueue;
 use crate::verbs::{CompletionChannel, Device, ProtectionDomain};
 
 impl Device {

@@ -10,7 +10,7 @@ use iwarp_os::ProcessOwned;
 use iwarp_types::{PdId, Sge};
 
 use crate::engine::Engine;
-use crate::engine::event::AsyncQueue;
+use crate::engine::event_queue::AsyncQueue;
 use crate::wire::choice::Wires;
 
 #[derive(Debug)]

@@ -27,7 +27,7 @@ use crate::engine::event::AsyncEvent;
 
 /// Observer of all that the devices of a process do. Each method does nothing by default.
 ///
-/// The methods are called by whatever thread does the work, most of them with the queue pair
+/// The methods are called by the threads that do the work, most of them with the queue pair
 /// locked: an observer takes a note, blocks on nothing and calls nothing of the library.
 pub trait Observer: AccessObserver {
     /// A function of the C API has returned.

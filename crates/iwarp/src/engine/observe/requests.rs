@@ -4,8 +4,8 @@
 //!
 //! Requests of a send queue end in the order in which they were posted, so a list of them is enough
 //! to know which one ended. Those without a completion are told of by their number, and only before
-//! the next completion; the core knows earlier how many are outstanding, and whoever asks for the
-//! counters goes by that.
+//! the next completion; the core knows earlier how many are outstanding, and a look at the counters
+//! goes by that.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -158,6 +158,7 @@ mod tests {
     use iwarp_types::{Payload, QpId, SendOp, Stag, TaggedOffset, WcOp};
 
     use super::*;
+    use crate::engine::observe::Operations;
 
     const DEPTH: usize = 4;
 
@@ -176,8 +177,6 @@ mod tests {
     fn counts(of: Operations) -> [u64; 4] {
         [of.posted, of.completed, of.failed, of.bytes]
     }
-
-    use super::super::Operations;
 
     #[test]
     fn requests_end_in_the_order_of_their_posts() {
@@ -244,7 +243,11 @@ mod tests {
     #[test]
     fn bytes_received_are_those_of_messages() {
         let mut observed = observed();
-        let received = |op| WorkCompletion { byte_len: 9, ..completion(op, WcStatus::Success) };
+        let received = |op| {
+            let mut completion = completion(op, WcStatus::Success);
+            completion.byte_len = 9;
+            completion
+        };
         let ops = [WcOp::Recv, WcOp::RecvImmediate, WcOp::RecvWriteImmediate];
         ops.iter().for_each(|op| observed.received(&received(*op)));
         observed.received(&completion(WcOp::Recv, WcStatus::Flushed));
