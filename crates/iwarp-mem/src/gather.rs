@@ -18,6 +18,7 @@ use crate::reach::{Fault, load};
 /// # Errors
 ///
 /// [`Fault`] where they are not there; the contents of `dst` and `crc` are then unspecified.
+#[inline]
 pub(crate) unsafe fn gather(
     dst: &mut [u8],
     src: *const u8,

@@ -3,6 +3,7 @@
 //! One use of an STag for several pieces of it.
 
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use iwarp_types::{Access, AccessError, Accessor, Digest, Stag, Usage, Use};
 
@@ -23,7 +24,7 @@ pub struct OpenUse<'a> {
     who: Accessor,
     right: Access,
     writable: bool,
-    observer: Option<&'a dyn AccessObserver>,
+    observer: &'a Option<Arc<dyn AccessObserver>>,
     _on_one_thread: PhantomData<*mut u8>,
 }
 
@@ -44,9 +45,56 @@ impl MemoryTable {
             who,
             right: usage.right(),
             writable,
-            observer: self.observer(),
+            observer: &self.observer,
             _on_one_thread: PhantomData,
         })
+    }
+}
+
+impl OpenUse<'_> {
+    #[inline(always)]
+    fn place_unobserved(&self, at: u64, data: &[u8]) -> Result<Span, AccessError> {
+        assert!(self.writable, "what was opened for reading is not written to");
+        let len = data.len();
+        let sink = self.in_use.grant().translate(self.who, at, len as u64, self.right)?;
+        // SAFETY: these are `len` bytes of what is granted until `in_use` is dropped, which were
+        // registered as writable; and `data`, being referenced, is not registered.
+        unsafe { place(sink, data) }?;
+        Ok(Span { addr: sink.addr(), len })
+    }
+
+    #[inline(always)]
+    fn gather_unobserved(
+        &self,
+        at: u64,
+        dst: &mut [u8],
+        crc: Option<&mut Digest>,
+    ) -> Result<Span, AccessError> {
+        let len = dst.len();
+        let source = self.in_use.grant().translate(self.who, at, len as u64, self.right)?;
+        // SAFETY: these are `len` bytes of what is granted until `in_use` is dropped, which were
+        // registered.
+        unsafe { gather(dst, source, crc) }?;
+        Ok(Span { addr: source.addr(), len })
+    }
+
+    #[cold]
+    fn place_observed(&self, at: u64, data: &[u8]) -> Result<(), AccessError> {
+        let span = self.place_unobserved(at, data)?;
+        self.observer.iter().for_each(|observer| observer.placed(self.who.qp.0, span));
+        Ok(())
+    }
+
+    #[cold]
+    fn gather_observed(
+        &self,
+        at: u64,
+        dst: &mut [u8],
+        crc: Option<&mut Digest>,
+    ) -> Result<(), AccessError> {
+        let span = self.gather_unobserved(at, dst, crc)?;
+        self.observer.iter().for_each(|observer| observer.gathered(self.who.qp.0, span));
+        Ok(())
     }
 }
 
@@ -56,15 +104,10 @@ impl Use for OpenUse<'_> {
         if data.is_empty() {
             return Ok(());
         }
-        assert!(self.writable, "what was opened for reading is not written to");
-        let sink = self.in_use.grant().translate(self.who, at, data.len() as u64, self.right)?;
-        // SAFETY: these are `data.len()` bytes of what is granted until `in_use` is dropped, which
-        // were registered as writable; and `data`, being referenced, is not registered.
-        unsafe { place(sink, data) }?;
-        if let Some(observer) = self.observer {
-            observer.placed(self.who.qp.0, Span { addr: sink.addr(), len: data.len() });
+        if self.observer.is_some() {
+            return self.place_observed(at, data);
         }
-        Ok(())
+        self.place_unobserved(at, data).map(drop)
     }
 
     #[inline]
@@ -72,14 +115,9 @@ impl Use for OpenUse<'_> {
         if dst.is_empty() {
             return Ok(());
         }
-        let source = self.in_use.grant().translate(self.who, at, dst.len() as u64, self.right)?;
-        let len = dst.len();
-        // SAFETY: these are `len` bytes of what is granted until `in_use` is dropped, which were
-        // registered.
-        unsafe { gather(dst, source, crc) }?;
-        if let Some(observer) = self.observer {
-            observer.gathered(self.who.qp.0, Span { addr: source.addr(), len });
+        if self.observer.is_some() {
+            return self.gather_observed(at, dst, crc);
         }
-        Ok(())
+        self.gather_unobserved(at, dst, crc).map(drop)
     }
 }

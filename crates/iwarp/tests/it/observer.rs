@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! An observer is told of each request, access to memory, completion and event, in the order in
-//! which they happen; a queue pair counts the same.
+//! which they happen, and a queue pair counts its requests.
 
 use std::sync::{Arc, Mutex};
 
@@ -32,7 +32,7 @@ impl Notes {
         self.0.lock().unwrap().push(note);
     }
 
-    /// Those that are no accesses.
+    /// All but the accesses.
     fn of_requests(&self) -> Vec<Note> {
         let is_access = |note: &Note| matches!(note, Note::Gathered(_) | Note::Placed(_));
         self.0.lock().unwrap().iter().filter(|note| !is_access(note)).copied().collect()
@@ -250,7 +250,7 @@ fn a_queue_pair_counts_its_operations_by_kind() {
             &[source.sge(0, 8)],
         );
         (0..3).for_each(|_| _ = client.sent());
-        // Nothing is signalled: what has ended shows nevertheless.
+        // The Send is not signalled, and its end shows nevertheless.
         let send = SendRequest::send(4, Payload::Inline(b"four"));
         client.qp.post_send(&send).unwrap();
         assert_eq!(server.received().byte_len, 4);

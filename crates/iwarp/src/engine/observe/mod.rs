@@ -5,7 +5,7 @@
 //!
 //! A device without an observer pays one look at a null pointer for each request and completion,
 //! and one for each piece of memory. The books of a queue pair ([`Counters`]) are kept where
-//! requests are observed, so that all who show numbers show the same ones.
+//! requests are observed, and every display of numbers takes these.
 //!
 //! ```text
 //!   counters   operations and bytes of a queue pair, by kind
@@ -85,7 +85,7 @@ pub enum Value {
     Nothing,
 }
 
-/// The observer that the options of a device name. Two are equal if they are the same object.
+/// The observer that the options of a device name. Two are equal if they are one object.
 #[derive(Clone, Debug)]
 pub struct SomeObserver(pub(crate) Arc<dyn Observer>);
 
