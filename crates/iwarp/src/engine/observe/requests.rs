@@ -234,7 +234,7 @@ mod tests {
         observed.reset();
         let Counters { writes, receives, .. } = observed.counters();
         assert_eq!((counts(writes), counts(receives)), ([2, 1, 1, 5], [1, 0, 1, 0]));
-        // Nothing of before the reset is told of the requests behind it.
+        // No end of before the reset is told of the requests behind it.
         observed.posted(&write(4), || 1);
         observed.ended_silently(1);
         assert_eq!(counts(observed.counters().writes), [3, 2, 1, 10]);
