@@ -64,7 +64,7 @@ impl Observed {
         outstanding: impl FnOnce() -> usize,
     ) {
         if self.sends.len() == self.sends.capacity() {
-            // Nothing was signalled for a whole queue.
+            // No request of a whole queue was signalled.
             self.catch_up(outstanding().saturating_sub(1));
         }
         let kind = (!request.internal).then(|| Kind::of(&request.op));

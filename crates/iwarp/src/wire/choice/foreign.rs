@@ -321,7 +321,7 @@ impl Meet {
 pub(crate) fn attach(
     endpoint: &Arc<Endpoint>,
     stream: Box<dyn Port>,
-    observer: Arc<dyn Observer>,
+    observer: Arc<dyn ConnectionObserver>,
 ) -> io::Result<()> {
     let number = endpoint.engine.worker.next_id();
     Link::attach_other(endpoint, stream, number, observer, || {})
