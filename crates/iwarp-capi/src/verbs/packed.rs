@@ -78,7 +78,7 @@ pub(crate) struct Elements {
 
 impl Elements {
     pub(crate) const fn new() -> Self {
-        Self { copies: [MaybeUninit::uninit(); ELEMENTS], used: 0 }
+        Self { copies: [const { MaybeUninit::uninit() }; ELEMENTS], used: 0 }
     }
 
     /// Makes room: nothing of the results before is used any more.
