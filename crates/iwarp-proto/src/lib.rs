@@ -14,7 +14,8 @@
 //!   mpa     FPDUs: length, markers, padding, CRC32c; start-up frames
 //! ```
 //!
-//! A layer names only the one below it. The verbs' vocabulary is that of [`iwarp_types`];
+//! A layer names only the one below it. MPA is one framing of DDP segments among others
+//! ([`framing`]). The verbs' vocabulary is that of [`iwarp_types`];
 //! registered memory is asked for through [`iwarp_types::Memory`].
 //!
 //! An FPDU, there and back:
@@ -44,6 +45,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod ddp;
+pub mod framing;
 pub mod mpa;
 pub mod qp;
 pub mod rdmap;

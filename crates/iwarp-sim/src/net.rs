@@ -6,7 +6,9 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
+use iwarp_proto::mpa::rx::Deframer;
 use iwarp_proto::mpa::startup::Negotiated;
+use iwarp_proto::mpa::tx::Framer;
 use iwarp_proto::mpa::wire::{MAX_ULPDU, MIN_MULPDU};
 use iwarp_proto::qp::{
     Config, Disposition, Event, Piece, Qp, Receiver, Source, Transmit, Transmitter,
@@ -108,8 +110,8 @@ pub struct End {
     pub qp: Rc<RefCell<Qp>>,
     /// Its memory and oracle.
     pub host: Host,
-    tx: Transmitter,
-    rx: Receiver,
+    tx: Transmitter<Framer>,
+    rx: Receiver<Deframer>,
     out: Transmit,
     check: WireCheck,
     /// The terms that were agreed.
@@ -201,8 +203,8 @@ impl End {
         let rules = Rules { crc: terms.crc, markers: terms.send_markers, max_ulpdu: MIN_MULPDU };
         Self {
             host: Host::new(bank, model, Rc::clone(&qp), seed, rate),
-            tx: Transmitter::new(&terms, who, MIN_MULPDU),
-            rx: Receiver::new(&terms, who),
+            tx: Transmitter::new(terms.framer(), who, MIN_MULPDU),
+            rx: Receiver::new(terms.deframer(), who),
             out: Transmit::new(0),
             check: WireCheck::new(rules),
             terms,

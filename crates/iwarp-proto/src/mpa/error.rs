@@ -6,16 +6,14 @@ pub use iwarp_types::{StartupError, StartupFault};
 
 /// A fault in Full Operation. The layer above reports it by a Terminate of layer 2, error type 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+#[error("{}", self.text())]
 pub enum MpaError {
     /// The TCP connection was closed, reset or lost.
-    #[error("TCP connection closed, terminated or lost")]
     Closed,
     /// The CRC of a received FPDU does not match its octets.
-    #[error("received FPDU has a wrong CRC")]
     Crc,
     /// A marker does not point to the FPDU that the chain of lengths leads to, or a ULPDU_Length
     /// is beyond what markers can point over ([`super::wire::MAX_ULPDU`]).
-    #[error("marker and ULPDU_Length do not agree")]
     Marker,
 }
 
@@ -26,6 +24,14 @@ impl MpaError {
             Self::Closed => 1,
             Self::Crc => 2,
             Self::Marker => 3,
+        }
+    }
+
+    pub(super) const fn text(self) -> &'static str {
+        match self {
+            Self::Closed => "TCP connection closed, terminated or lost",
+            Self::Crc => "received FPDU has a wrong CRC",
+            Self::Marker => "marker and ULPDU_Length do not agree",
         }
     }
 }

@@ -11,6 +11,7 @@
 //! ```
 
 pub mod error;
+mod framing;
 pub mod marker;
 pub mod rx;
 pub mod startup;

@@ -7,6 +7,7 @@ use iwarp_types::Digest;
 use super::error::MpaError;
 use super::marker::{self, Layout, MARKER};
 use super::wire::{CRC_FIELD, LENGTH_FIELD, MAX_ULPDU, trailer_len};
+use crate::framing::Framed;
 
 /// The receiving half of a connection in Full Operation.
 ///
@@ -18,17 +19,6 @@ pub struct Deframer {
     crc: bool,
     markers: bool,
     failed: Option<MpaError>,
-}
-
-/// An FPDU found by [`Deframer::next`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fpdu {
-    /// The place in the input at which the ULPDU begins.
-    pub start: usize,
-    /// Octets of the ULPDU, which are contiguous now: markers have been taken out.
-    pub len: usize,
-    /// Octets of the input that the whole FPDU took.
-    pub consumed: usize,
 }
 
 impl Deframer {
@@ -60,7 +50,7 @@ impl Deframer {
     /// [`MpaError::Crc`] or [`MpaError::Marker`]; when both apply, the former. No more FPDUs come
     /// after that: every further call returns the same error (RFC 5044 §8).
     #[inline]
-    pub fn next(&mut self, input: &mut [u8]) -> Result<Option<Fpdu>, MpaError> {
+    pub fn next(&mut self, input: &mut [u8]) -> Result<Option<Framed>, MpaError> {
         let found = self.find(input);
         match found {
             Ok(Some(fpdu)) => self.position += fpdu.consumed as u64,
@@ -124,7 +114,7 @@ impl Deframer {
     }
 
     #[inline]
-    fn find(&self, input: &mut [u8]) -> Result<Option<Fpdu>, MpaError> {
+    fn find(&self, input: &mut [u8]) -> Result<Option<Framed>, MpaError> {
         if self.markers {
             return self.find_between_markers(input);
         }
@@ -134,10 +124,10 @@ impl Deframer {
         if self.crc {
             check_crc(fpdu)?;
         }
-        Ok(Some(Fpdu { start: LENGTH_FIELD, len, consumed }))
+        Ok(Some(Framed { start: LENGTH_FIELD, len, consumed }))
     }
 
-    fn find_between_markers(&self, input: &mut [u8]) -> Result<Option<Fpdu>, MpaError> {
+    fn find_between_markers(&self, input: &mut [u8]) -> Result<Option<Framed>, MpaError> {
         let Some(len) = self.peek_len(input)? else { return Ok(None) };
         let layout = self.layout(len);
         let total = layout.total();
@@ -148,7 +138,7 @@ impl Deframer {
         let start = layout.length_at() + LENGTH_FIELD;
         check_markers(fpdu, layout)?;
         remove_markers(fpdu, layout, start + len);
-        Ok(Some(Fpdu { start, len, consumed: total }))
+        Ok(Some(Framed { start, len, consumed: total }))
     }
 }
 

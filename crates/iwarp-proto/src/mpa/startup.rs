@@ -11,6 +11,8 @@ use core::time::Duration;
 use iwarp_types::Time;
 
 use super::error::StartupError;
+use super::rx::Deframer;
+use super::tx::Framer;
 use super::wire::{EnhancedData, Frame, FrameKind, ULP_NEGOTIATES};
 
 pub use super::error::StartupFault;
@@ -165,6 +167,16 @@ impl Negotiated {
     /// Requests of this end's that may be under way at once, those of the protocol included.
     pub const fn outbound(&self) -> u16 {
         self.ord + self.spare_ord
+    }
+
+    /// The sending half of Full Operation.
+    pub fn framer(&self) -> Framer {
+        Framer::new(self.crc, self.send_markers)
+    }
+
+    /// The receiving half of Full Operation.
+    pub fn deframer(&self) -> Deframer {
+        Deframer::new(self.crc, self.receive_markers)
     }
 
     /// Cuts the ORD to what the peer takes.

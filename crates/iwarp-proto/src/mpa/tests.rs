@@ -11,9 +11,10 @@ use proptest::prelude::*;
 
 use super::error::MpaError;
 use super::marker::{self, Layout};
-use super::rx::{Deframer, Fpdu};
+use super::rx::Deframer;
 use super::tx::Framer;
 use super::wire::{MAX_ULPDU, MIN_MULPDU, mulpdu, pad_len, trailer_len};
+use crate::framing::Framed;
 
 fn ulpdu(len: usize, seed: u8) -> Vec<u8> {
     (0..len)
@@ -68,7 +69,7 @@ fn deframe(
         loop {
             let wanted = deframer.wanted(&buffer);
             match deframer.next(&mut buffer) {
-                Ok(Some(Fpdu { start, len, consumed })) => {
+                Ok(Some(Framed { start, len, consumed })) => {
                     assert_eq!(wanted, consumed);
                     delivered.push(buffer[start..start + len].to_vec());
                     buffer.drain(..consumed);

@@ -52,6 +52,7 @@
 use iwarp_types::{Extensions, QpState, WcStatus};
 
 use super::{Disposition, Event, Qp, Stream};
+use crate::framing::FramingFault;
 use crate::rdmap::hello::{Capabilities, PeerKind};
 use crate::rdmap::terminate::Fault;
 
@@ -154,20 +155,23 @@ impl Qp {
     /// can still report; otherwise it ends well. Work requests that may outlive the stream do so in
     /// either case, unless the peer did not mean to end here. `acknowledged`: how many octets of
     /// ours the transport says that the peer has, where that counts ([`Self::believes_transport`]).
-    pub(crate) fn peer_closed(&mut self, inside_fpdu: bool, acknowledged: Option<u64>) {
+    /// `cut`: the framing's fault, where the stream ends within a frame.
+    pub(crate) fn peer_closed(
+        &mut self,
+        cut: Option<&'static FramingFault>,
+        acknowledged: Option<u64>,
+    ) {
         let inside_work = self.is_inside_work();
         let outlives = self.outlives_close();
-        match self.stream {
-            Stream::Operating if inside_fpdu => {
-                self.fail(Fault::Mpa(crate::mpa::error::MpaError::Closed));
-            }
-            Stream::Operating if outlives => {
+        match (self.stream, cut) {
+            (Stream::Operating, Some(fault)) => self.fail(Fault::Framing(fault)),
+            (Stream::Operating, None) if outlives => {
                 self.outlive_peer();
                 self.credit_farewell();
                 self.credit_transport(acknowledged);
             }
-            Stream::Operating if inside_work => self.fail(Fault::BadClose),
-            Stream::Operating => {
+            (Stream::Operating, None) if inside_work => self.fail(Fault::BadClose),
+            (Stream::Operating, None) => {
                 self.events.push_back(Event::Disconnected);
                 self.end_stream();
             }

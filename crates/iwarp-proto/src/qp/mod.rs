@@ -8,7 +8,9 @@
 //! nanoseconds. Two halves do the bulk work beside it, each driven by the thread that owns its
 //! direction of the stream: [`Receiver`] takes octets apart and places them, [`Transmitter`]
 //! gathers and frames them. Both reach the queue pair through [`Shared`], which is a mutex in the
-//! engine and a `RefCell` in the simulator.
+//! engine and a `RefCell` in the simulator. The framing is the caller's: its two halves are made
+//! with a [`Deframe`](crate::framing::Deframe) and a [`Frame`](crate::framing::Frame), MPA's
+//! ([`Negotiated::deframer`], [`Negotiated::framer`]) or another transport's.
 //!
 //! In:
 //! - [`Qp::post_send`], [`Qp::post_recv`]: work requests;
@@ -20,7 +22,7 @@
 //! - [`Qp::disconnect`], [`Qp::modify`]: what the program wants.
 //!
 //! Out, three independent pulls:
-//! - [`Transmitter::transmit`]: FPDUs, built only when the stream takes octets;
+//! - [`Transmitter::transmit`]: frames, built only when the stream takes octets;
 //!   [`Transmitter::taken`] then releases the completions whose last octet was taken;
 //! - [`Qp::poll_event`]: completions and asynchronous events. It never waits for transmission:
 //!   two ends whose sockets are full would wait for each other for ever;

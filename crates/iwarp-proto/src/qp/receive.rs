@@ -2,8 +2,9 @@
 
 //! The receiving half: takes the stream apart and places what the queue pair decides to keep.
 //!
-//! With CRC on, an FPDU is staged, verified, then copied once to its destination. With CRC off and
-//! no markers, a long payload is placed as it comes. It is read straight into registered memory for
+//! With CRC on, a frame is staged, verified, then copied once to its destination. Where the framing
+//! lets the octets of a frame be taken as they come (MPA: with CRC off and no markers), a long
+//! payload is placed as it comes. It is read straight into registered memory for
 //! the one segment whose header was seen, except its last 16 octets: these always pass the
 //! placement routine, which makes the last word visible last. No manual promises the order in which
 //! system calls write memory.
@@ -19,10 +20,7 @@ use iwarp_types::{
 };
 
 use crate::ddp::wire::{Header, UNTAGGED_LEN};
-use crate::mpa::error::MpaError;
-use crate::mpa::rx::Deframer;
-use crate::mpa::startup::Negotiated;
-use crate::mpa::wire::{LENGTH_FIELD, trailer_len};
+use crate::framing::{Deframe, MIN_MULPDU};
 use crate::qp::inbound::park::{Parked, Parking};
 use crate::qp::inbound::{Follow, Plan};
 use crate::qp::receive::run::Run;
@@ -33,7 +31,7 @@ use crate::rdmap::terminate::Fault;
 use iwarp_types::list::sub_list;
 
 /// ULPDUs up to this many octets are always taken whole: every message without payload is.
-const WHOLE_MAX: usize = 128;
+const WHOLE_MAX: usize = MIN_MULPDU;
 /// Below this, reading straight into registered memory is not worth a system call's element.
 const DIRECT_MIN: usize = 4096;
 /// Octets at the end of a segment that always pass through the placement routine, which makes
@@ -54,7 +52,7 @@ struct Streaming {
     /// Payload octets placed, and still to come.
     done: usize,
     left: usize,
-    /// Pad and CRC field behind them.
+    /// Octets of the frame behind them.
     trailer: usize,
     /// Access was lost on the way: the rest is dropped.
     failed: Option<AccessError>,
@@ -74,8 +72,8 @@ enum Place {
 
 /// Takes apart one direction of a stream.
 #[derive(Debug)]
-pub struct Receiver {
-    deframer: Deframer,
+pub struct Receiver<D> {
+    deframer: D,
     who: Accessor,
     /// Of the memory of receives.
     receives: Accessor,
@@ -89,11 +87,11 @@ pub struct Receiver {
     stalled: bool,
 }
 
-impl Receiver {
-    /// The receiving half of a stream that starts as `terms` say, for the queue pair `who`.
-    pub fn new(terms: &Negotiated, who: Accessor) -> Self {
+impl<D: Deframe> Receiver<D> {
+    /// The receiving half of a stream of frames that `deframer` finds, for the queue pair `who`.
+    pub const fn new(deframer: D, who: Accessor) -> Self {
         Self {
-            deframer: Deframer::new(terms.crc, terms.receive_markers),
+            deframer,
             who,
             receives: who,
             sges: Vec::new(),
@@ -114,8 +112,8 @@ impl Receiver {
     }
 
     /// Takes octets of the stream and returns how many were used; the rest must come again at
-    /// the start of the next call, with more behind it. Markers are cut out in place, so what
-    /// was used is no longer what arrived.
+    /// the start of the next call, with more behind it. What a framing interleaves, as MPA its
+    /// markers, is cut out in place, so what was used is no longer what arrived.
     ///
     /// Messages that wait for a receive are delivered first. So it is called, with the octets that
     /// are there, also when a receive was posted while [`Qp::has_parked`].
@@ -275,17 +273,17 @@ impl Receiver {
             Some(streaming) if streaming.left > 0 => 1,
             Some(streaming) => streaming.trailer,
             None => match self.deframer.peek_len(input) {
-                // The start of a long FPDU is enough to begin with.
+                // The start of a long frame is enough to begin with.
                 Ok(Some(len)) if len > WHOLE_MAX && self.deframer.can_stream() => {
-                    LENGTH_FIELD + WHOLE_MAX
+                    D::HEAD + WHOLE_MAX
                 }
                 _ => self.deframer.wanted(input),
             },
         }
     }
 
-    /// True if the stream stands inside an FPDU of which `waiting` octets were not used.
-    const fn inside_fpdu(&self, waiting: usize) -> bool {
+    /// True if the stream stands inside a frame of which `waiting` octets were not used.
+    const fn inside_frame(&self, waiting: usize) -> bool {
         waiting > 0 || self.streaming.is_some()
     }
 
@@ -299,14 +297,14 @@ impl Receiver {
         waiting: usize,
         acknowledged: impl FnOnce() -> Option<u64>,
     ) {
-        let inside = self.inside_fpdu(waiting);
-        let believed = !inside && qp.with(|qp| qp.believes_transport());
+        let cut = self.inside_frame(waiting).then(|| D::fault(D::CLOSED));
+        let believed = cut.is_none() && qp.with(|qp| qp.believes_transport());
         let acknowledged = believed.then(acknowledged).flatten();
-        qp.with(|qp| qp.peer_closed(inside, acknowledged));
+        qp.with(|qp| qp.peer_closed(cut, acknowledged));
     }
 
     /// The memory that the next octets may be read into directly: only of the one segment whose
-    /// header was seen, and only with CRC off and no markers.
+    /// header was seen, and only where the framing lets octets be taken as they come.
     pub fn direct(&mut self) -> Option<Direct> {
         let streaming = self.streaming.as_ref()?;
         if streaming.failed.is_some() || streaming.left < DIRECT_MIN + DIRECT_TAIL {
@@ -342,7 +340,7 @@ impl Receiver {
         }
     }
 
-    /// One whole FPDU, verified before anything of it is placed; and those behind it that continue
+    /// One whole frame, verified before anything of it is placed; and those behind it that continue
     /// its message.
     #[inline(never)]
     fn whole_step<S: Shared, M: Memory, P: ReceivePool>(
@@ -354,21 +352,21 @@ impl Receiver {
     ) -> usize {
         match self.deframer.next(input) {
             Ok(None) => 0,
-            Ok(Some(fpdu)) => {
-                let (first, rest) = input.split_at_mut(fpdu.consumed);
-                let ulpdu = &first[fpdu.start..fpdu.start + fpdu.len];
+            Ok(Some(frame)) => {
+                let (first, rest) = input.split_at_mut(frame.consumed);
+                let ulpdu = &first[frame.start..frame.start + frame.len];
                 let plan = self.plan(qp, pool, ulpdu, ulpdu.len());
                 if !rest.is_empty() && !self.has_waiting() {
                     let run =
                         Run::begin(memory, (self.who, self.receives), plan, &self.sges, ulpdu);
                     if let Some(run) = run {
-                        return fpdu.consumed + self.go_on(qp, memory, pool, run, rest);
+                        return frame.consumed + self.go_on(qp, memory, pool, run, rest);
                     }
                 }
                 if !self.carry_out(qp, memory, plan, ulpdu) {
                     self.hold(qp, ulpdu);
                 }
-                fpdu.consumed
+                frame.consumed
             }
             Err(error) => {
                 self.framing_failed(qp, error);
@@ -377,7 +375,7 @@ impl Receiver {
         }
     }
 
-    /// Takes whole FPDUs that continue the message of the segment that was placed, and the one
+    /// Takes whole frames that continue the message of the segment that was placed, and the one
     /// behind them.
     fn go_on<S: Shared, M: Memory, P: ReceivePool>(
         &mut self,
@@ -393,9 +391,9 @@ impl Receiver {
                 break Ok(None);
             }
             match self.deframer.next(&mut input[used..]) {
-                Ok(Some(fpdu)) => {
-                    let ulpdu = used + fpdu.start..used + fpdu.start + fpdu.len;
-                    used += fpdu.consumed;
+                Ok(Some(frame)) => {
+                    let ulpdu = used + frame.start..used + frame.start + frame.len;
+                    used += frame.consumed;
                     if !run.place(&input[ulpdu.clone()]) {
                         break Ok(Some(ulpdu));
                     }
@@ -422,8 +420,8 @@ impl Receiver {
         used
     }
 
-    fn framing_failed<S: Shared>(&self, qp: &S, error: MpaError) {
-        qp.with(|qp| qp.fail(Fault::Mpa(error)));
+    fn framing_failed<S: Shared>(&self, qp: &S, error: D::Error) {
+        qp.with(|qp| qp.fail(Fault::Framing(D::fault(error))));
     }
 
     /// Handles a ULPDU that is there as a whole. False where it has to come again.
@@ -495,7 +493,7 @@ impl Receiver {
         }
     }
 
-    /// With CRC off and no markers: short FPDUs whole, the payload of long ones as it comes.
+    /// Takes short frames whole and the payload of long ones as it comes, which the framing allows.
     #[inline(never)]
     fn stream_step<S: Shared, M: Memory, P: ReceivePool>(
         &mut self,
@@ -515,24 +513,19 @@ impl Receiver {
                 return 0;
             }
         };
-        let fpdu_len = LENGTH_FIELD + ulpdu_len + trailer_len(ulpdu_len);
-        if ulpdu_len <= WHOLE_MAX || input.len() >= fpdu_len {
+        let trailer = self.deframer.trailer_len(ulpdu_len);
+        if ulpdu_len <= WHOLE_MAX || input.len() >= D::HEAD + ulpdu_len + trailer {
             return self.whole_step(qp, memory, pool, input);
         }
-        let ulpdu = &input[LENGTH_FIELD..];
+        let ulpdu = &input[D::HEAD..];
         if ulpdu.len() < WHOLE_MAX {
             return 0;
         }
         let plan = self.plan(qp, pool, &ulpdu[..WHOLE_MAX], ulpdu_len);
         let header_len = Header::len_of(ulpdu).unwrap_or(UNTAGGED_LEN);
         let left = ulpdu_len - header_len;
-        let mut streaming = Streaming {
-            place: Place::Nowhere,
-            done: 0,
-            left,
-            trailer: trailer_len(ulpdu_len),
-            failed: None,
-        };
+        let mut streaming =
+            Streaming { place: Place::Nowhere, done: 0, left, trailer, failed: None };
         match plan {
             Plan::Tagged(stag, to) => {
                 streaming.place = Place::Tagged(stag, to);
@@ -557,7 +550,7 @@ impl Receiver {
             | Plan::Check { .. } => {}
         }
         self.streaming = Some(streaming);
-        let used = LENGTH_FIELD + header_len;
+        let used = D::HEAD + header_len;
         self.deframer.advance(used);
         used
     }
@@ -645,28 +638,12 @@ fn place_list<M: Memory>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mpa::startup::Role;
+    use crate::mpa::rx::Deframer;
+    use crate::mpa::wire::{LENGTH_FIELD, trailer_len};
 
     #[test]
     fn a_receiver_wants_the_octets_of_its_next_step() {
-        let terms = Negotiated {
-            role: Role::Initiator,
-            rev: 2,
-            enhanced: true,
-            crc: false,
-            send_markers: false,
-            receive_markers: false,
-            ird: 1,
-            ord: 1,
-            spare_ird: 0,
-            spare_ord: 0,
-            peer_ird: None,
-            peer_ord: None,
-            rtr: None,
-            peer_to_peer: false,
-            fault: None,
-        };
-        let receiver = Receiver::new(&terms, Accessor::default());
+        let receiver = Receiver::new(Deframer::new(false, false), Accessor::default());
         let wanted = |len: u16| receiver.wanted(&len.to_be_bytes());
         // Short ones are taken whole, of long ones the start is enough.
         assert_eq!(wanted(WHOLE_MAX as u16), LENGTH_FIELD + WHOLE_MAX + trailer_len(WHOLE_MAX));

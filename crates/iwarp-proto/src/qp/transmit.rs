@@ -4,8 +4,9 @@
 //!
 //! With CRC on, payload is copied into staging while its CRC is computed, in one pass. Its owner
 //! may change the source of a Read Response at any moment, and that must not turn into a CRC error
-//! at the peer. With CRC off and no markers, a long payload is sent from its place in registered
-//! memory. Payloads below 2 KiB, so those of an Ethernet MTU, are copied even then.
+//! at the peer. Where the framing does not need to see a long payload (MPA: with CRC off and no
+//! markers), it is sent from its place in registered memory. Payloads below 2 KiB, so those of an
+//! Ethernet MTU, are copied even then.
 
 mod short;
 mod source;
@@ -19,9 +20,7 @@ use iwarp_types::{AccessError, Accessor, Digest, Invalidator, Memory, Sge, Stag,
 
 use crate::ddp::tx::{Run, Segment};
 use crate::ddp::wire::{Header, TAGGED_LEN, UNTAGGED_LEN};
-use crate::mpa::startup::Negotiated;
-use crate::mpa::tx::Framer;
-use crate::mpa::wire::{LENGTH_FIELD, MAX_ULPDU, MIN_MULPDU, trailer_len};
+use crate::framing::{Frame, MAX_FRAME, MIN_MULPDU};
 use crate::qp::outbound::{Body, Next, Scratch, Segments};
 use crate::qp::transmit::source::Gather;
 use crate::qp::{Disposition, Qp, Shared};
@@ -34,10 +33,10 @@ const GATHER_MIN: usize = 2048;
 /// source waits no longer than for a system call.
 const RUN_MAX: usize = 64 * 1024;
 
-/// Runs that can wait in a [`Transmit`]: more than the long FPDUs of a staging buffer have.
+/// Runs that can wait in a [`Transmit`]: more than the long frames of a staging buffer have.
 const PIECES: usize = 512;
-/// Runs of one FPDU at most: its header and trailer, and as many elements as devices allow.
-const PIECES_OF_FPDU: usize = 40;
+/// Runs of one frame at most: its header and trailer, and as many elements as devices allow.
+const PIECES_OF_FRAME: usize = 40;
 
 /// Registered octets that a stream sends from where they lie.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -104,8 +103,8 @@ impl Piece {
     }
 }
 
-/// Octets of the stream that were built and wait to be taken: a staging buffer and, with CRC
-/// off, references to registered memory between its parts.
+/// Octets of the stream that were built and wait to be taken: a staging buffer and, where the
+/// framing lets payload go out from its place, references to registered memory between its parts.
 #[derive(Debug)]
 pub struct Transmit {
     staging: Vec<u8>,
@@ -115,8 +114,8 @@ pub struct Transmit {
 }
 
 impl Transmit {
-    /// Room for any FPDU there can be, markers included.
-    pub const MIN_CAPACITY: usize = MAX_ULPDU + MAX_ULPDU / 64;
+    /// Room for any frame there can be, unless its framing says more ([`Frame::max_ulpdu`]).
+    pub const MIN_CAPACITY: usize = MAX_FRAME;
 
     /// A queue whose staging buffer has `capacity` octets, at least [`Self::MIN_CAPACITY`].
     pub fn new(capacity: usize) -> Self {
@@ -135,16 +134,16 @@ impl Transmit {
     ///
     /// If the buffer is too short.
     pub fn with_staging(staging: Vec<u8>) -> Result<Self, TryReserveError> {
-        assert!(staging.len() >= Self::MIN_CAPACITY, "room for any FPDU");
+        assert!(staging.len() >= Self::MIN_CAPACITY, "room for any frame");
         let mut pieces = VecDeque::new();
         pieces.try_reserve_exact(PIECES)?;
         Ok(Self { staging, end: 0, pieces, len: 0 })
     }
 
-    /// True if an FPDU of so many octets can be built.
+    /// True if a frame of so many octets can be built.
     #[inline]
-    fn takes(&self, fpdu: usize) -> bool {
-        self.room() >= fpdu && self.pieces.len() <= PIECES - PIECES_OF_FPDU
+    fn takes(&self, frame: usize) -> bool {
+        self.room() >= frame && self.pieces.len() <= PIECES - PIECES_OF_FRAME
     }
 
     /// True if everything was taken.
@@ -258,32 +257,33 @@ pub struct Taken {
     pub connected: bool,
 }
 
-/// Builds the FPDUs of one direction of a stream.
+/// Builds the frames of one direction of a stream.
 #[derive(Debug)]
-pub struct Transmitter {
-    framer: Framer,
+pub struct Transmitter<F> {
+    framer: F,
     who: Accessor,
     mulpdu: usize,
-    /// Octets of the FPDU that carries so much, without markers.
-    fpdu: usize,
+    /// Octets of the frame that carries so much, where nothing is interleaved.
+    frame: usize,
     /// Segments that are decided on and copied at once, and octets of all of them.
     run: (u32, usize),
     taken: u64,
-    /// The position at which the FPDU that was framed last ended, until the queue pair knows it.
+    /// The position at which the frame that was made last ended, until the queue pair knows it.
     framed: Option<u64>,
     scratch: Scratch,
     /// See [`Self::short_max`].
     short: Option<u32>,
 }
 
-impl Transmitter {
-    /// The sending half of a stream that starts as `terms` say, for the queue pair `who`.
-    pub fn new(terms: &Negotiated, who: Accessor, mulpdu: usize) -> Self {
+impl<F: Frame> Transmitter<F> {
+    /// The sending half of a stream of frames that `framer` makes, for the queue pair `who`. See
+    /// [`Self::set_mulpdu`].
+    pub fn new(framer: F, who: Accessor, mulpdu: usize) -> Self {
         let mut new = Self {
-            framer: Framer::new(terms.crc, terms.send_markers),
+            framer,
             who,
             mulpdu: MIN_MULPDU,
-            fpdu: 0,
+            frame: 0,
             run: (1, 0),
             taken: 0,
             framed: None,
@@ -294,48 +294,49 @@ impl Transmitter {
         new
     }
 
-    /// Octets of the largest ULPDU from now on (RFC 5044 §4.5); what is built stays as it is.
+    /// Octets of the largest ULPDU from now on, within the limits of the framing
+    /// (RFC 5041 §3(1), (2)); what is built stays as it is.
     pub fn set_mulpdu(&mut self, mulpdu: usize) {
-        self.mulpdu = mulpdu.clamp(MIN_MULPDU, MAX_ULPDU);
-        self.fpdu = LENGTH_FIELD + self.mulpdu + trailer_len(self.mulpdu);
-        let each_alone = self.framer.markers() || self.gathers(self.mulpdu - TAGGED_LEN);
+        self.mulpdu = mulpdu.min(self.framer.max_ulpdu()).max(MIN_MULPDU);
+        self.frame = self.framer.frame_len(self.mulpdu);
+        let each_alone = self.framer.interleaves() || self.gathers(self.mulpdu - TAGGED_LEN);
         let most = if each_alone { 1 } else { (RUN_MAX / self.mulpdu).max(1) };
-        self.run = (most as u32, most * self.fpdu);
+        self.run = (most as u32, most * self.frame);
         self.short = self.short_max();
     }
 
     /// True if so many payload octets are sent from where they lie.
     #[inline]
     fn gathers(&self, payload_len: usize) -> bool {
-        !self.framer.crc() && !self.framer.markers() && payload_len >= GATHER_MIN
+        self.framer.sends_in_place() && payload_len >= GATHER_MIN
     }
 
-    /// Octets of the next FPDU of full length.
+    /// Octets of the next frame of full length.
     #[inline]
     fn full(&self) -> usize {
-        if self.framer.markers() { self.framer.fpdu_len(self.mulpdu) } else { self.fpdu }
+        if self.framer.interleaves() { self.framer.frame_len(self.mulpdu) } else { self.frame }
     }
 
-    /// The number of segments that may be decided on at once if their FPDUs are to fit into `free`
+    /// The number of segments that may be decided on at once if their frames are to fit into `free`
     /// octets, which one does.
     #[inline]
     fn most(&self, free: usize) -> u32 {
         let (most, octets) = self.run;
-        if free >= octets { most } else { ((free / self.fpdu) as u32).clamp(1, most) }
+        if free >= octets { most } else { ((free / self.frame) as u32).clamp(1, most) }
     }
 
-    /// True if another FPDU may be built.
+    /// True if another frame may be built.
     #[inline]
     fn may_build(&self, out: &Transmit, budget: usize) -> bool {
         out.len() < budget && out.takes(self.full())
     }
 
-    /// True if markers are put in: the MULPDU is smaller then.
-    pub fn markers(&self) -> bool {
-        self.framer.markers()
+    /// The framing.
+    pub const fn framer(&self) -> &F {
+        &self.framer
     }
 
-    /// Builds FPDUs until `out` is full, `budget` octets wait in it, or there is nothing to
+    /// Builds frames until `out` is full, `budget` octets wait in it, or there is nothing to
     /// send. False in the last case.
     pub fn transmit<S: Shared, M: Memory>(
         &mut self,
@@ -415,7 +416,7 @@ impl Transmitter {
         out: &mut Transmit,
     ) -> Result<(), (u32, AccessError)> {
         let (run, body) = (&segments.run, segments.body);
-        if run.is_single() && !self.framer.markers() {
+        if run.is_single() && !self.framer.interleaves() {
             return self.frame_one(run, body, memory, out).map_err(|error| (0, error));
         }
         self.frame_run(run, body, memory, out)
@@ -499,7 +500,7 @@ impl Transmitter {
             let header_len = header.emit(&mut octets);
             &octets[..header_len]
         };
-        let head = self.framer.write_gathered(out.spare(), octets, len as usize);
+        let head = self.framer.write_head(out.spare(), octets, len as usize);
         out.stage(head);
         match body {
             Body::Remote(stag, to) => out.refer(Source::Remote { stag, to, len }),
@@ -509,7 +510,7 @@ impl Transmitter {
                 }
             }
         }
-        let trailer = trailer_len(octets.len() + len as usize);
+        let trailer = self.framer.trailer_len(octets.len() + len as usize);
         out.spare()[..trailer].fill(0);
         out.stage(trailer);
         Ok(())
@@ -518,8 +519,8 @@ impl Transmitter {
 
 /// Frames a segment whose payload, `len` octets of `body`, is copied.
 #[inline(always)]
-fn frame_copied<M: Memory>(
-    framer: &mut Framer,
+fn frame_copied<F: Frame, M: Memory>(
+    framer: &mut F,
     header: &Header,
     (who, body, len): (Accessor, Body, u32),
     scratch: &Scratch,
@@ -542,7 +543,7 @@ fn frame_copied<M: Memory>(
     };
     let mut octets = [0; UNTAGGED_LEN];
     let header_len = header.emit(&mut octets);
-    let framed = framer.write_plain(out.spare(), &octets[..header_len], len as usize, fill)?;
+    let framed = framer.write_contiguous(out.spare(), &octets[..header_len], len as usize, fill)?;
     out.stage(framed);
     Ok(())
 }

@@ -7,7 +7,7 @@ use iwarp_types::{AccessError, WcStatus};
 use thiserror::Error;
 
 use crate::ddp::error::DdpError;
-use crate::mpa::error::MpaError;
+use crate::framing::FramingFault;
 use crate::mpa::startup::StartupFault;
 use crate::rdmap::error::RdmapError;
 use crate::rdmap::rx::Rejected;
@@ -17,8 +17,8 @@ use crate::rdmap::wire::TerminateCode;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum Fault {
     /// The framing of what was received.
-    #[error(transparent)]
-    Mpa(#[from] MpaError),
+    #[error("{0}")]
+    Framing(&'static FramingFault),
     /// A received segment.
     #[error(transparent)]
     Ddp(#[from] DdpError),
@@ -85,9 +85,7 @@ impl Fault {
             Self::BadClose => (0, 2, 0x07),
             Self::Rdmap(error) => rdmap(*error),
             Self::Ddp(error) => ddp(*error),
-            Self::Mpa(MpaError::Closed) => (2, 0, 0x01),
-            Self::Mpa(MpaError::Crc) => (2, 0, 0x02),
-            Self::Mpa(MpaError::Marker) => (2, 0, 0x03),
+            Self::Framing(fault) => (2, fault.etype, fault.code),
             Self::Startup(fault) => (2, 0, fault.code()),
         };
         TerminateCode { layer, etype, code }
@@ -99,7 +97,7 @@ impl Fault {
             // Too short to have one.
             Self::Ddp(DdpError::Truncated) => false,
             Self::Ddp(_) | Self::Rdmap(_) => true,
-            Self::Mpa(_)
+            Self::Framing(_)
             | Self::Startup(_)
             | Self::Local(_)
             | Self::BadAddress { .. }

@@ -12,7 +12,9 @@ use iwarp::{
     RecvRequest, SendOp, SendRequest, Sge, Stag, TaggedOffset, WcStatus, WorkCompletion,
 };
 use iwarp_mem::{MemoryTable, Scope};
+use iwarp_proto::mpa::rx::Deframer;
 use iwarp_proto::mpa::startup::{Negotiated, Role};
+use iwarp_proto::mpa::tx::Framer;
 use iwarp_proto::mpa::wire::mulpdu;
 use iwarp_proto::qp::{Config, Event, Piece, Qp, Receiver, Source, Transmit, Transmitter};
 use iwarp_types::{Memory, NoPool, PdId, QpId, Time};
@@ -69,8 +71,8 @@ pub struct End {
     qp: RefCell<Qp>,
     memory: MemoryTable,
     stag: Stag,
-    transmitter: Transmitter,
-    receiver: Receiver,
+    transmitter: Transmitter<Framer>,
+    receiver: Receiver<Deframer>,
     out: Transmit,
 }
 
@@ -98,8 +100,8 @@ impl End {
             qp: RefCell::new(qp),
             memory,
             stag,
-            transmitter: Transmitter::new(&agreed, who, mulpdu(terms.emss, terms.markers)),
-            receiver: Receiver::new(&agreed, who),
+            transmitter: Transmitter::new(agreed.framer(), who, mulpdu(terms.emss, terms.markers)),
+            receiver: Receiver::new(agreed.deframer(), who),
             out: Transmit::new(STAGING),
         }
     }

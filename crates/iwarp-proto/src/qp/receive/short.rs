@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Messages of one short FPDU each.
+//! Messages of one short frame each.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -9,6 +9,7 @@ use iwarp_types::{Memory, ReceivePool, Sge};
 
 use super::{Receiver, place_list};
 use crate::ddp::wire::Header;
+use crate::framing::Deframe;
 use crate::qp::inbound::{Follow, Plan};
 use crate::qp::{Qp, Shared, short};
 
@@ -20,8 +21,8 @@ const SHORT_MAX: usize = 96;
 /// for these.
 const RUN: u32 = 16;
 
-impl Receiver {
-    /// Short FPDUs at the head of `input` that end their messages: each verified, then judged,
+impl<D: Deframe> Receiver<D> {
+    /// Short frames at the head of `input` that end their messages: each verified, then judged,
     /// placed and reported while the queue pair is held. Returns their octets; 0 where there are no
     /// such ones.
     #[inline]
@@ -32,12 +33,12 @@ impl Receiver {
         pool: &P,
         input: &mut [u8],
     ) -> usize {
-        if !is_short(input) || !short::ways() || self.deframer.markers() {
+        if !self.is_short(input) || !short::ways() || self.deframer.interleaves() {
             return 0;
         }
-        // A fault is found again, by the step for FPDUs of any kind.
-        let Ok(Some(fpdu)) = self.deframer.next(input) else { return 0 };
-        let (mut used, mut ulpdu) = (fpdu.consumed, fpdu.start..fpdu.start + fpdu.len);
+        // A fault is found again, by the step for frames of any kind.
+        let Ok(Some(frame)) = self.deframer.next(input) else { return 0 };
+        let (mut used, mut ulpdu) = (frame.consumed, frame.start..frame.start + frame.len);
         let done = qp.with(|qp: &mut Qp| {
             let mut done = self.take_short(qp, memory, pool, &input[ulpdu.clone()]);
             for _ in 1..RUN {
@@ -63,14 +64,14 @@ impl Receiver {
         used
     }
 
-    /// The octets of another short FPDU at the head of `behind`, and of its ULPDU in it.
+    /// The octets of another short frame at the head of `behind`, and of its ULPDU in it.
     #[inline(never)]
     fn next_short(&mut self, behind: &mut [u8]) -> Option<(usize, Range<usize>)> {
-        if !is_short(behind) {
+        if !self.is_short(behind) {
             return None;
         }
-        let fpdu = self.deframer.next(behind).ok()??;
-        Some((fpdu.consumed, fpdu.start..fpdu.start + fpdu.len))
+        let frame = self.deframer.next(behind).ok()??;
+        Some((frame.consumed, frame.start..frame.start + frame.len))
     }
 
     /// Judges, places and reports a message. The plan, where that is more than to place it.
@@ -92,13 +93,13 @@ impl Receiver {
         };
         Ok(qp.end_segment(placed))
     }
-}
 
-/// True if a short FPDU stands there that ends its message.
-#[inline]
-fn is_short(input: &[u8]) -> bool {
-    matches!(*input, [0, len, control, ..]
-        if usize::from(len) <= SHORT_MAX && Header::is_last(control))
+    /// True if a short frame stands there that ends its message, where nothing is interleaved.
+    #[inline]
+    fn is_short(&self, input: &[u8]) -> bool {
+        matches!(self.deframer.peek_short(input), Some((len, control))
+            if usize::from(len) <= SHORT_MAX && Header::is_last(control))
+    }
 }
 
 /// The decision of the queue pair on a segment, when it was given a receive if it needs one.

@@ -45,6 +45,7 @@ use iwarp_types::{
 use super::{
     Config, Disposition, Event, Extensions, Piece, Qp, Receiver, Source, Transmit, Transmitter,
 };
+use crate::framing::{Deframe, Frame};
 use crate::mpa::rx::Deframer;
 use crate::mpa::startup::{Negotiated, Role};
 use crate::mpa::tx::Framer;
@@ -94,12 +95,22 @@ fn config() -> Config {
     }
 }
 
-/// One end of a stream.
-struct End {
+/// A queue pair in Full Operation.
+fn established(config: Config, terms: &Negotiated) -> Qp {
+    let mut qp = Qp::new(config);
+    for state in [QpState::Init, QpState::Rtr] {
+        qp.modify(state).unwrap();
+    }
+    qp.establish(terms, Time::default());
+    qp
+}
+
+/// One end of a stream, over MPA if it is not said over what.
+struct End<F = Framer, D = Deframer> {
     qp: RefCell<Qp>,
     host: Host,
-    rx: Receiver,
-    tx: Transmitter,
+    rx: Receiver<D>,
+    tx: Transmitter<F>,
     out: Transmit,
     /// Octets that arrived and were not used.
     inbox: Vec<u8>,
@@ -107,16 +118,18 @@ struct End {
 
 impl End {
     fn new(config: Config, terms: &Negotiated) -> Self {
-        let mut qp = Qp::new(config);
-        for state in [QpState::Init, QpState::Rtr] {
-            qp.modify(state).unwrap();
-        }
-        qp.establish(terms, Time::default());
-        Self::around(qp, terms)
+        Self::around(established(config, terms), terms)
     }
 
     /// An end with a queue pair that the test has prepared.
     fn around(qp: Qp, terms: &Negotiated) -> Self {
+        Self::over((terms.framer(), terms.deframer()), 1442, qp)
+    }
+}
+
+impl<F: Frame, D: Deframe> End<F, D> {
+    /// An end whose segments go over this framing, with ULPDUs of so many octets.
+    fn over((framer, deframer): (F, D), mulpdu: usize, qp: Qp) -> Self {
         let host = Host::default();
         let all = Access::LOCAL_WRITE
             | Access::REMOTE_READ
@@ -129,8 +142,8 @@ impl End {
         Self {
             qp: RefCell::new(qp),
             host,
-            rx: Receiver::new(terms, who),
-            tx: Transmitter::new(terms, who, 1442),
+            rx: Receiver::new(deframer, who),
+            tx: Transmitter::new(framer, who, mulpdu),
             out: Transmit::new(1 << 20),
             inbox: Vec::new(),
         }
@@ -304,9 +317,9 @@ fn add_op(at: u64, add: u64) -> SendOp {
 }
 
 /// Two ends of one stream.
-struct Pair {
-    a: End,
-    b: End,
+struct Pair<F = Framer, D = Deframer> {
+    a: End<F, D>,
+    b: End<F, D>,
 }
 
 impl Pair {
@@ -321,7 +334,9 @@ impl Pair {
         change(&mut b);
         Self { a: End::new(config, &a), b: End::new(config, &b) }
     }
+}
 
+impl<F: Frame, D: Deframe> Pair<F, D> {
     /// Moves octets in pieces of `step` until nothing moves any more.
     fn run_in_steps(&mut self, step: usize) {
         loop {

@@ -67,9 +67,9 @@ const TABLE: [(Fault, [u8; 2], Quotes); 40] = {
         (d(DdpError::UntaggedVersion), [0x12, 0x06], Ddp),
         // No code for it in the RFCs: the length field cannot be right.
         (d(DdpError::Truncated), [0x20, 0x03], Nothing),
-        (Fault::Mpa(MpaError::Closed), [0x20, 0x01], Nothing),
-        (Fault::Mpa(MpaError::Crc), [0x20, 0x02], Nothing),
-        (Fault::Mpa(MpaError::Marker), [0x20, 0x03], Nothing),
+        (Fault::Framing(MpaError::Closed.fault()), [0x20, 0x01], Nothing),
+        (Fault::Framing(MpaError::Crc.fault()), [0x20, 0x02], Nothing),
+        (Fault::Framing(MpaError::Marker.fault()), [0x20, 0x03], Nothing),
         (Fault::Startup(StartupFault::Local), [0x20, 0x05], Nothing),
         (Fault::Startup(StartupFault::InsufficientIrd), [0x20, 0x06], Nothing),
         (Fault::Startup(StartupFault::NoMatchingRtr), [0x20, 0x07], Nothing),
@@ -85,7 +85,7 @@ fn rows_of(fault: &Fault) -> usize {
     match fault {
         Fault::Local(_) | Fault::BadAddress { .. } => 2,
         Fault::BadClose => 1,
-        Fault::Mpa(MpaError::Closed | MpaError::Crc | MpaError::Marker) => 3,
+        Fault::Framing(_) => 3,
         Fault::Startup(_) => 3,
         Fault::Ddp(
             DdpError::Truncated

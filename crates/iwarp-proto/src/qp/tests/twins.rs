@@ -58,8 +58,8 @@ fn op(kind: u8, len: u32) -> SendOp {
     }
 }
 
-impl Pair {
-    fn end(&mut self, a: bool) -> &mut End {
+impl<F: Frame, D: Deframe> Pair<F, D> {
+    fn end(&mut self, a: bool) -> &mut End<F, D> {
         if a { &mut self.a } else { &mut self.b }
     }
 

@@ -160,7 +160,7 @@ fn requests_are_answered_as_recorded() {
 fn terminates_are_made_and_taken_as_recorded() {
     for (name, fault, code) in [
         ("term_local_catastrophic_no_hdr", Fault::Local(""), (0, 0, 0)),
-        ("term_mpa_crc_2_0_02", Fault::Mpa(MpaError::Crc), (2, 0, 2)),
+        ("term_mpa_crc_2_0_02", Fault::Framing(MpaError::Crc.fault()), (2, 0, 2)),
         (
             "term_mpa_insufficient_ird_2_0_06",
             Fault::Startup(StartupFault::InsufficientIrd),

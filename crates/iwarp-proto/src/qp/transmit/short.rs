@@ -7,6 +7,7 @@ use iwarp_types::Memory;
 use super::{Transmit, Transmitter, frame_copied};
 use crate::ddp::tx::Run;
 use crate::ddp::wire::UNTAGGED_LEN;
+use crate::framing::Frame;
 use crate::qp::outbound::{Next, Segments, ShortFraming};
 use crate::qp::{Qp, short};
 
@@ -17,10 +18,10 @@ const SHORT_MAX: usize = 256;
 /// for these.
 const RUN: u32 = 16;
 
-impl Transmitter {
+impl<F: Frame> Transmitter<F> {
     /// Payload octets of a short message at most; `None` where each is decided on first.
     pub(super) fn short_max(&self) -> Option<u32> {
-        (!self.framer.markers()).then(|| SHORT_MAX.min(self.mulpdu - UNTAGGED_LEN) as u32)
+        (!self.framer.interleaves()).then(|| SHORT_MAX.min(self.mulpdu - UNTAGGED_LEN) as u32)
     }
 
     /// Puts into `next`, which is to be [`Next::Idle`] before, the queue pair's next decision that

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use iwarp_conform::order::{self, CANNOT, DONE, Request};
 use iwarp_conform::peer::{self, Lent, Offer};
+use iwarp_proto::mpa::rx::Deframer;
 use iwarp_proto::mpa::startup::{Config as Terms, Initiator, Negotiated, Responder};
+use iwarp_proto::mpa::tx::Framer;
 use iwarp_proto::qp::{
     Config, Disposition, Event, Piece, Qp, Receiver, Source, Transmit, Transmitter,
 };
@@ -87,8 +89,8 @@ enum TargetState {
 #[derive(Debug)]
 struct Core {
     qp: RefCell<Qp>,
-    rx: Receiver,
-    tx: Transmitter,
+    rx: Receiver<Deframer>,
+    tx: Transmitter<Framer>,
     out: Transmit,
     finished: bool,
 }
@@ -215,8 +217,8 @@ impl Target {
         qp.modify(QpState::Init).expect("Reset may become Init");
         let who = qp.accessor();
         let core = Core {
-            rx: Receiver::new(terms, who),
-            tx: Transmitter::new(terms, who, self.manner.mulpdu),
+            rx: Receiver::new(terms.deframer(), who),
+            tx: Transmitter::new(terms.framer(), who, self.manner.mulpdu),
             out: Transmit::new(1 << 20),
             finished: false,
             qp: RefCell::new(qp),

@@ -2,11 +2,14 @@
 
 //! The two halves of a link that work on bytes, of its core's kind.
 //!
-//! iWARP's are pipelines beside the lock of the endpoint, which they take for single decisions.
-//! Another core does the work itself, locked. A match stands at the top of each call.
+//! iWARP's are pipelines beside the lock of the endpoint, which they take for single decisions. The
+//! framing of their segments is chosen here: MPA's, on the terms of start-up. Another core does the
+//! work itself, locked. A match stands at the top of each call.
 
 use iwarp_mem::MemoryTable;
+use iwarp_proto::mpa::rx::Deframer;
 use iwarp_proto::mpa::startup::Negotiated;
+use iwarp_proto::mpa::tx::Framer;
 use iwarp_proto::mpa::wire::mulpdu;
 use iwarp_proto::qp::{Direct, Receiver, Taken, Transmit, Transmitter};
 use iwarp_types::{AccessError, Accessor, BoxedCore, Core as _, PdId, Wanted};
@@ -17,7 +20,7 @@ use crate::engine::endpoint::Endpoint;
 /// The part that takes apart bytes that have come.
 #[derive(Debug)]
 pub(super) enum Incoming {
-    Iwarp(Receiver),
+    Iwarp(Receiver<Deframer>),
     Other {
         /// The core lets nothing more be read.
         stalled: bool,
@@ -27,7 +30,7 @@ pub(super) enum Incoming {
 /// The part that builds bytes that go out.
 #[derive(Debug)]
 pub(super) enum Outgoing {
-    Iwarp(Transmitter),
+    Iwarp(Transmitter<Framer>),
     Other,
 }
 
@@ -36,7 +39,10 @@ impl Incoming {
     /// `receives`: the domain of their memory.
     pub(super) fn new(terms: Option<&Negotiated>, who: Accessor, receives: PdId) -> Self {
         match terms {
-            Some(terms) => Self::Iwarp(Receiver::new(terms, who).with_receives_of(receives)),
+            Some(terms) => {
+                let receiver = Receiver::new(terms.deframer(), who);
+                Self::Iwarp(receiver.with_receives_of(receives))
+            }
             None => Self::Other { stalled: false },
         }
     }
@@ -128,7 +134,7 @@ impl Outgoing {
     ) -> Self {
         terms.map_or(Self::Other, |terms| {
             let unit = unit.unwrap_or_else(|| mulpdu(max_segment(), terms.send_markers));
-            Self::Iwarp(Transmitter::new(terms, who, unit))
+            Self::Iwarp(Transmitter::new(terms.framer(), who, unit))
         })
     }
 
@@ -189,7 +195,7 @@ impl Outgoing {
     /// Segments of the transport have so many bytes now.
     pub(super) fn set_max_segment(&mut self, octets: usize) {
         if let Self::Iwarp(transmitter) = self {
-            transmitter.set_mulpdu(mulpdu(octets, transmitter.markers()));
+            transmitter.set_mulpdu(mulpdu(octets, transmitter.framer().markers()));
         }
     }
 }
