@@ -421,7 +421,12 @@ impl<D: Deframe> Receiver<D> {
     }
 
     fn framing_failed<S: Shared>(&self, qp: &S, error: D::Error) {
-        qp.with(|qp| qp.fail(Fault::Framing(D::fault(error))));
+        qp.with(|qp| {
+            // Octets that come later are dropped up to anywhere: what follows them is no frame.
+            if qp.receives() {
+                qp.fail(Fault::Framing(D::fault(error)));
+            }
+        });
     }
 
     /// Handles a ULPDU that is there as a whole. False where it has to come again.

@@ -65,6 +65,24 @@ fn a_message_that_is_half_sent_and_taken_is_finished_behind_a_disconnect() {
     assert_eq!(raw.end.disposition(), Disposition::Finish);
 }
 
+/// The octets that are dropped end anywhere, so those behind them are no frames.
+#[test]
+fn dropped_octets_behind_a_disconnect_are_no_fault() {
+    let mut raw = Raw::initiator(config(), |_| {});
+    raw.end.tx.set_mulpdu(128);
+    raw.end.post(1, SEND, &[local(0, 300)]);
+    raw.end.tx.transmit(&raw.end.qp, &raw.end.host, &mut raw.end.out, 100);
+    raw.end.qp.borrow_mut().disconnect();
+    let fpdu = raw.fpdu(&send(1, &[0; 500]));
+    for part in fpdu.chunks(100) {
+        raw.end.arrive(part);
+        assert!(raw.end.inbox.is_empty());
+    }
+    assert_eq!(raw.end.events(), []);
+    assert_eq!(raw.back().len(), 3, "the rest of the Send, and no Terminate");
+    assert_eq!(outcomes(&raw.end.completions()), [sent(1)]);
+}
+
 #[test]
 fn every_send_arrives_whole_before_the_end_of_a_disconnected_stream() {
     let mut pair = Pair::new();
