@@ -5,7 +5,7 @@
 //! A queue pair's halves work with any framing. [`Transmitter`](crate::qp::Transmitter) has a
 //! [`Frame`], [`Receiver`](crate::qp::Receiver) a [`Deframe`], chosen by the wing that makes these
 //! halves. Both are type parameters: a segment costs no virtual call. [`crate::mpa`] is the
-//! framing of TCP.
+//! framing of TCP; [`crate::record`] is one for transports that need less.
 //!
 //! RFC 5041 §3 lists the duties of an LLP. The framing keeps the boundaries of segments (4) and
 //! tells their lengths (7). Its transport delivers all octets in order and once, or says that the

@@ -15,7 +15,7 @@
 //! ```
 //!
 //! A layer names only the one below it. MPA is one framing of DDP segments among others
-//! ([`framing`]). The verbs' vocabulary is that of [`iwarp_types`];
+//! ([`framing`], [`record`]). The verbs' vocabulary is that of [`iwarp_types`];
 //! registered memory is asked for through [`iwarp_types::Memory`].
 //!
 //! An FPDU, there and back:
@@ -49,4 +49,5 @@ pub mod framing;
 pub mod mpa;
 pub mod qp;
 pub mod rdmap;
+pub mod record;
 pub mod types;

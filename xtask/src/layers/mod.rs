@@ -44,10 +44,10 @@ struct Front {
 const CRATES: [Crate; 5] = [
     Crate {
         name: "iwarp-proto",
-        layers: &[&["types"], &["framing"], &["mpa"], &["ddp"], &["rdmap"], &["qp"]],
+        layers: &[&["types"], &["framing"], &["mpa", "record"], &["ddp"], &["rdmap"], &["qp"]],
         linear: &[],
         // The halves of a queue pair do with any framing.
-        apart: &[&["mpa", "qp::transmit"], &["mpa", "qp::receive"]],
+        apart: &[&["mpa", "record"], &["mpa", "qp::transmit"], &["mpa", "qp::receive"]],
         neutral: (&[], &[]),
         front: None,
     },

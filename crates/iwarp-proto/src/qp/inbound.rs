@@ -305,7 +305,9 @@ impl Inbound {
         let rdma_header = (fault.quotes_read_request() && is_read_request)
             .then(|| self.quote[header_len..self.quote_len].first_chunk().copied())
             .flatten();
-        Some(TerminatedSegment { length: self.ulpdu_len as u16, ddp_header, rdma_header })
+        // The field is of 16 bits, which some framings' segments outgrow.
+        let length = u16::try_from(self.ulpdu_len).unwrap_or(u16::MAX);
+        Some(TerminatedSegment { length, ddp_header, rdma_header })
     }
 }
 

@@ -567,6 +567,7 @@ impl<D: Deframe> Receiver<D> {
         input: &[u8],
     ) -> usize {
         let Some(streaming) = &mut self.streaming else { return 0 };
+        let mut used = 0;
         if streaming.left > 0 {
             let n = streaming.left.min(input.len());
             if n > 0 && streaming.failed.is_none() {
@@ -597,7 +598,11 @@ impl<D: Deframe> Receiver<D> {
             streaming.done += n;
             streaming.left -= n;
             self.deframer.advance(n);
-            return n;
+            // A frame without a trailer ends here.
+            if streaming.left > 0 || streaming.trailer > 0 {
+                return n;
+            }
+            used = n;
         }
         if input.len() < streaming.trailer {
             return 0;
@@ -609,7 +614,7 @@ impl<D: Deframe> Receiver<D> {
         self.streaming = None;
         self.deframer.advance(trailer);
         self.finish(qp, memory, failed.map_or(Ok(()), Err));
-        trailer
+        used + trailer
     }
 }
 

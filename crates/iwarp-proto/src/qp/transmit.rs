@@ -345,6 +345,7 @@ impl<F: Frame> Transmitter<F> {
         out: &mut Transmit,
         budget: usize,
     ) -> bool {
+        debug_assert!(out.staging.len() >= self.full(), "staging has room for any frame");
         while self.may_build(out, budget) {
             let framed = self.framed.take();
             // Decided and looked at where it lies: it is large.
@@ -511,8 +512,10 @@ impl<F: Frame> Transmitter<F> {
             }
         }
         let trailer = self.framer.trailer_len(octets.len() + len as usize);
-        out.spare()[..trailer].fill(0);
-        out.stage(trailer);
+        if trailer > 0 {
+            out.spare()[..trailer].fill(0);
+            out.stage(trailer);
+        }
         Ok(())
     }
 }

@@ -331,7 +331,10 @@ impl TerminateCode {
             (2, 0, 0x05) => "MPA: local catastrophic error",
             (2, 0, 0x06) => "MPA: insufficient IRD resources",
             (2, 0, 0x07) => "MPA: no matching RTR option",
-            (2, ..) => "MPA error",
+            (2, 0, _) => "MPA error",
+            (2, 1, 0x01) => "records: stream ended within a record",
+            (2, 1, 0x02) => "records: record too long",
+            (2, ..) => "error of the layer below DDP",
             _ => "unknown error",
         }
     }

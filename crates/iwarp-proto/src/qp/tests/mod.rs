@@ -19,6 +19,7 @@ mod own_immediate;
 mod park;
 mod read_requests;
 mod reads;
+mod records;
 mod refusals;
 mod runs;
 mod sends;

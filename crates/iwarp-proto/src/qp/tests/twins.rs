@@ -5,11 +5,12 @@
 
 use proptest::prelude::*;
 
+use super::records::Records;
 use super::*;
 use crate::qp::short::without_ways;
 
 #[derive(Clone, Copy, Debug)]
-enum TwinAction {
+pub(super) enum TwinAction {
     Post { by_a: bool, kind: u8, len: u32, signaled: bool, fence: bool, inline: bool },
     Receive { by_a: bool, len: u32 },
     Move { from_a: bool, most: usize, step: usize },
@@ -17,7 +18,7 @@ enum TwinAction {
     Disconnect { a: bool },
 }
 
-fn step() -> impl Strategy<Value = TwinAction> {
+pub(super) fn step() -> impl Strategy<Value = TwinAction> {
     let len = prop_oneof![0..5u32, 60..110u32, 0..6000u32];
     prop_oneof![
         10 => (any::<bool>(), 0..8u8, len.clone(), any::<[bool; 2]>(), 0..6u8).prop_map(
@@ -39,12 +40,19 @@ fn step() -> impl Strategy<Value = TwinAction> {
 
 /// The visible effects of a step.
 #[derive(PartialEq, Debug)]
-struct Seen {
+pub(super) struct Seen {
     octets: Vec<u8>,
     posted: Option<Result<(), PostError>>,
     events: [Vec<Event>; 2],
     touches: [Vec<Touch>; 2],
     outstanding: [(usize, usize); 2],
+}
+
+impl Seen {
+    /// The part that does not depend on the framing.
+    pub(super) fn above_framing(&self) -> impl PartialEq + core::fmt::Debug + '_ {
+        (&self.posted, &self.events, self.outstanding)
+    }
 }
 
 fn op(kind: u8, len: u32) -> SendOp {
@@ -63,7 +71,7 @@ impl<F: Frame, D: Deframe> Pair<F, D> {
         if a { &mut self.a } else { &mut self.b }
     }
 
-    fn step(&mut self, number: u64, step: TwinAction) -> Seen {
+    pub(super) fn step(&mut self, number: u64, step: TwinAction) -> Seen {
         let (mut octets, mut posted) = (Vec::new(), None);
         match step {
             TwinAction::Post { by_a, kind, len, signaled, fence, inline } => {
@@ -118,6 +126,7 @@ proptest! {
         acknowledge in any::<bool>(),
         parks in any::<bool>(),
         crc in any::<bool>(),
+        records in any::<bool>(),
     ) {
         let config = Config {
             acknowledge,
@@ -128,12 +137,24 @@ proptest! {
         let pair = || Pair::with(config, |terms| {
             (terms.crc, terms.spare_ord, terms.spare_ird) = (crc, 1, 1);
         });
-        let (mut short, mut long) = (pair(), pair());
-        for (number, step) in steps.into_iter().enumerate() {
-            let number = number as u64;
-            let seen = short.step(number, step);
-            let twin = without_ways(|| long.step(number, step));
-            prop_assert_eq!(seen, twin, "step {}: {:?}", number, step);
+        if records {
+            twins(|| Records::over_records(config, 1442, 1), steps)?;
+        } else {
+            twins(pair, steps)?;
         }
     }
+}
+
+fn twins<F: Frame, D: Deframe>(
+    pair: impl Fn() -> Pair<F, D>,
+    steps: Vec<TwinAction>,
+) -> Result<(), TestCaseError> {
+    let (mut short, mut long) = (pair(), pair());
+    for (number, step) in steps.into_iter().enumerate() {
+        let number = number as u64;
+        let seen = short.step(number, step);
+        let twin = without_ways(|| long.step(number, step));
+        prop_assert_eq!(seen, twin, "step {}: {:?}", number, step);
+    }
+    Ok(())
 }
