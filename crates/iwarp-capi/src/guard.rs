@@ -115,7 +115,7 @@ pub fn value<R: Shown, const N: usize>(call: Call<N>, fallback: R, f: impl FnOnc
 ///
 /// # Errors
 ///
-/// Those of `f`.
+/// As `f` has them.
 pub fn call<R, const N: usize>(
     call: Call<N>,
     f: impl FnOnce() -> Result<R, Errno>,
@@ -129,7 +129,7 @@ pub fn call<R, const N: usize>(
 ///
 /// # Errors
 ///
-/// Those of `f`.
+/// As `f` has them.
 #[inline]
 pub fn on_data_path<R>(
     verb: &'static str,

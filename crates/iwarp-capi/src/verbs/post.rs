@@ -36,7 +36,11 @@ struct Copies {
 
 impl Copies {
     const fn new() -> Self {
-        Self { octets: [const { MaybeUninit::uninit() }; INLINE], used: 0, elements: Elements::new() }
+        Self {
+            octets: [const { MaybeUninit::uninit() }; INLINE],
+            used: 0,
+            elements: Elements::new(),
+        }
     }
 
     const fn clear(&mut self) {

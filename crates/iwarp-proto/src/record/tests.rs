@@ -103,7 +103,7 @@ fn only_short_ulpdus_are_peeked_at() {
 
 proptest! {
     #[test]
-    fn what_is_framed_is_found_however_the_stream_is_cut(
+    fn deframing_finds_each_frame_wherever_the_stream_is_cut(
         lengths in prop::collection::vec((0..MOST as usize, 0..19usize, 0..3u8), 0..8),
         cuts in prop::collection::vec(1..2000usize, 1..20),
     ) {

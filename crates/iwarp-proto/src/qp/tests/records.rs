@@ -4,7 +4,7 @@
 
 use proptest::prelude::*;
 
-use super::twins::{Step, step};
+use super::twins::{TwinAction, step};
 use super::*;
 use crate::qp::{Fault, Park};
 use crate::record::{self, LENGTH_FIELD, RecordError};
@@ -138,7 +138,7 @@ proptest! {
         let mut records = Records::over_records(config, mulpdu, 1);
         for (number, mut step) in steps.into_iter().enumerate() {
             // Frames differ in length, so only all of them are equal parts of both streams.
-            if let Step::Move { most, .. } = &mut step {
+            if let TwinAction::Move { most, .. } = &mut step {
                 *most = usize::MAX;
             }
             let over_mpa = mpa.step(number as u64, step);

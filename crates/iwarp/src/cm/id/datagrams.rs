@@ -108,11 +108,12 @@ mod tests {
     fn ids(addr: &str) -> (EventChannel, [Id; 2]) {
         let device = Device::with_options(Options::default()).unwrap();
         let channel = EventChannel::new(&device).unwrap();
-        let ids = [Id::for_datagrams(&channel, PortSpace::Udp), Id::new(&channel)].map(|id| {
-            let id = id.unwrap();
-            id.bind(SocketAddr::new(addr.parse().unwrap(), 0)).unwrap();
-            id
-        });
+        let ids =
+            [Id::for_datagrams(&channel, PortSpace::DATAGRAMS), Id::new(&channel)].map(|id| {
+                let id = id.unwrap();
+                id.bind(SocketAddr::new(addr.parse().unwrap(), 0)).unwrap();
+                id
+            });
         (channel, ids)
     }
 

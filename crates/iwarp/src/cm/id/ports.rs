@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn an_id_is_bound_once() {
         let channel = channel();
-        for id in [Id::new(&channel), Id::for_datagrams(&channel, PortSpace::Udp)] {
+        for id in [Id::new(&channel), Id::for_datagrams(&channel, PortSpace::DATAGRAMS)] {
             let id = id.unwrap();
             id.bind(at([127, 0, 0, 1])).unwrap();
             let bound = id.local_addr();
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn an_address_of_another_host_leaves_the_id_free() {
         let channel = channel();
-        for id in [Id::new(&channel), Id::for_datagrams(&channel, PortSpace::Udp)] {
+        for id in [Id::new(&channel), Id::for_datagrams(&channel, PortSpace::DATAGRAMS)] {
             let id = id.unwrap();
             let error = id.bind(at([192, 0, 2, 1])).unwrap_err();
             assert_eq!((error.kind(), id.local_addr()), (io::ErrorKind::AddrNotAvailable, None));
