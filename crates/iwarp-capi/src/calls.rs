@@ -83,6 +83,17 @@ macro_rules! called {
 }
 pub(crate) use called;
 
+/// Tells of a call that has ended with this result, where it is told. For functions that post and
+/// poll, which name their arguments only then: `told!(ibv_poll_cq(cq, num_entries, wc), result)`.
+macro_rules! told {
+    ($verb:ident($($argument:ident),*), $result:expr) => {
+        if $crate::calls::observer().is_some() {
+            $crate::calls::called!($verb($($argument),*)).ended(|| $result);
+        }
+    };
+}
+pub(crate) use told;
+
 /// An argument or a result as an observer sees it.
 pub trait Shown {
     /// Its number, or the address that it is.

@@ -10,15 +10,14 @@ use super::cq::Cq;
 use super::qp::show_failed;
 use crate::abi::flags::*;
 use crate::abi::ibv_wc;
-use crate::calls::{Shown as _, called};
+use crate::calls::{Shown as _, called, told};
 use crate::guard::{self, Errno};
 use crate::refuse::refuse;
 
 /// `ibv_poll_cq`: the number of completions that were taken, or -1.
 pub(crate) extern "C" fn poll_cq(cq: &Cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
     let Ok(max) = usize::try_from(num_entries) else { return -1 };
-    let call = called!(ibv_poll_cq(cq, num_entries, wc));
-    let taken = guard::on_data_path(call.verb(), || {
+    let taken = guard::on_data_path("ibv_poll_cq", || {
         let (mut to, mut failed) = (wc, None);
         let taken = cq.queue().poll_each(max, |completion| {
             if completion.status != WcStatus::Success {
@@ -35,7 +34,10 @@ pub(crate) extern "C" fn poll_cq(cq: &Cq, num_entries: c_int, wc: *mut ibv_wc) -
         }
         Ok(taken)
     });
-    call.ended(|| taken.as_ref().map(usize::value).map_err(Errno::number));
+    told!(
+        ibv_poll_cq(cq, num_entries, wc),
+        taken.as_ref().map(usize::value).map_err(Errno::number)
+    );
     taken.map_or(-1, |taken| taken as c_int)
 }
 

@@ -5,6 +5,7 @@
 use std::ffi::{c_int, c_uint};
 use std::mem::MaybeUninit;
 
+use iwarp::observe::Value;
 use iwarp::{
     AtomicOp, Destination, Payload, PostError, QpType, RecvRequest, SendOp, SendRequest, Sge, Stag,
     TaggedOffset,
@@ -17,7 +18,7 @@ use super::qp::Qp;
 use super::srq::Srq;
 use crate::abi::flags::*;
 use crate::abi::{ibv_recv_wr, ibv_send_wr};
-use crate::calls::{Call, called};
+use crate::calls::told;
 use crate::guard::{self, Errno, SUCCESS, set_errno};
 use crate::refuse::{decline, refuse};
 
@@ -186,16 +187,13 @@ unsafe fn request<'a>(
 
 /// Ends a call that posts: stores which request was refused, if any.
 fn finish<T>(
-    call: &Call<3>,
+    verb: &str,
     result: Result<Result<(), (*mut T, Errno)>, Errno>,
     first: *mut T,
     bad: *mut *mut T,
-) -> c_int {
+) -> Result<Value, c_int> {
     let (wr, mut error) = match result {
-        Ok(Ok(())) => {
-            call.ended(|| Ok(SUCCESS));
-            return 0;
-        }
+        Ok(Ok(())) => return Ok(SUCCESS),
         Ok(Err(refused)) => refused,
         Err(panicked) => (first, panicked),
     };
@@ -204,10 +202,16 @@ fn finish<T>(
         // SAFETY: the program passes a place for a pointer.
         unsafe { bad.write_unaligned(wr) };
     }
-    error.say(call.verb());
-    call.ended(|| Err(error.number()));
-    set_errno(error.number());
-    error.number()
+    error.say(verb);
+    Err(error.number())
+}
+
+/// The value that such a call returns, which is its `errno` too.
+#[inline]
+fn answer(result: Result<Value, c_int>) -> c_int {
+    let Err(number) = result else { return 0 };
+    set_errno(number);
+    number
 }
 
 /// `ibv_post_send`
@@ -216,10 +220,13 @@ pub(crate) extern "C" fn post_send(
     wr: *mut ibv_send_wr,
     bad: *mut *mut ibv_send_wr,
 ) -> c_int {
-    let call = called!(ibv_post_send(qp, wr, bad));
+    const VERB: &str = "ibv_post_send";
+
     // SAFETY: the program passes a list of requests.
-    let posted = guard::on_data_path(call.verb(), || Ok(unsafe { send_list(qp, wr) }));
-    finish(&call, posted, wr, bad)
+    let posted = guard::on_data_path(VERB, || Ok(unsafe { send_list(qp, wr) }));
+    let result = finish(VERB, posted, wr, bad);
+    told!(ibv_post_send(qp, wr, bad), result);
+    answer(result)
 }
 
 /// # Safety
@@ -469,14 +476,17 @@ pub(crate) extern "C" fn post_recv(
     wr: *mut ibv_recv_wr,
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
+    const VERB: &str = "ibv_post_recv";
+
     let post = |requests: &[RecvRequest<'_>]| {
         let posted = qp.queue_pair.post_recvs(requests);
         posted.map_err(|(at, error)| (at, receive_refused(qp, error, requests[at].sges.len())))
     };
-    let call = called!(ibv_post_recv(qp, wr, bad));
     // SAFETY: the program passes a list of requests.
-    let posted = guard::on_data_path(call.verb(), || Ok(unsafe { receive_list(wr, post) }));
-    finish(&call, posted, wr, bad)
+    let posted = guard::on_data_path(VERB, || Ok(unsafe { receive_list(wr, post) }));
+    let result = finish(VERB, posted, wr, bad);
+    told!(ibv_post_recv(qp, wr, bad), result);
+    answer(result)
 }
 
 /// `ibv_post_srq_recv`
@@ -485,6 +495,8 @@ pub(crate) extern "C" fn post_srq_recv(
     wr: *mut ibv_recv_wr,
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
+    const VERB: &str = "ibv_post_srq_recv";
+
     let post = |requests: &[RecvRequest<'_>]| {
         let mut numbered = requests.iter().enumerate();
         numbered.try_for_each(|(number, request)| {
@@ -492,10 +504,11 @@ pub(crate) extern "C" fn post_srq_recv(
             posted.map_err(|error| (number, srq.refused(error, request.sges.len())))
         })
     };
-    let call = called!(ibv_post_srq_recv(srq, wr, bad));
     // SAFETY: the program passes a list of requests.
-    let posted = guard::on_data_path(call.verb(), || Ok(unsafe { receive_list(wr, post) }));
-    finish(&call, posted, wr, bad)
+    let posted = guard::on_data_path(VERB, || Ok(unsafe { receive_list(wr, post) }));
+    let result = finish(VERB, posted, wr, bad);
+    told!(ibv_post_srq_recv(srq, wr, bad), result);
+    answer(result)
 }
 
 /// # Safety

@@ -14,7 +14,7 @@ use super::post::{self, Flags};
 use super::qp::Qp;
 use crate::abi::flags::*;
 use crate::abi::{Op, ibv_ah, ibv_data_buf, ibv_mw_bind_info, ibv_qp_ex, ibv_sge};
-use crate::calls::called;
+use crate::calls::told;
 use crate::guard::{self, Errno, SUCCESS, set_errno};
 use crate::refuse::refuse;
 
@@ -258,9 +258,8 @@ extern "C" fn wr_start(qp: &Qp) {
 }
 
 extern "C" fn wr_complete(qp: &Qp) -> c_int {
-    let call = called!(ibv_wr_complete(qp));
-    let result = guard::on_data_path(call.verb(), || qp.complete());
-    call.ended(|| result.as_ref().map(|()| SUCCESS).map_err(Errno::number));
+    let result = guard::on_data_path("ibv_wr_complete", || qp.complete());
+    told!(ibv_wr_complete(qp), result.as_ref().map(|()| SUCCESS).map_err(Errno::number));
     qp.builder.end();
     match result {
         Ok(()) => 0,
