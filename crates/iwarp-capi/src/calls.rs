@@ -9,6 +9,7 @@ use std::ffi::c_int;
 use iwarp::observe::{self, SomeObserver, Value};
 use once_cell::race::OnceBox;
 
+use crate::guard::{SUCCESS, last_errno};
 use crate::trace;
 
 /// The observer of this process, once a device or a channel was made.
@@ -27,7 +28,7 @@ pub(crate) fn observer() -> Option<&'static SomeObserver> {
     OBSERVER.get()
 }
 
-/// A call that has begun. Nothing waits for its `Drop`, as threads may be cancelled in it.
+/// A call that has begun. It has no `Drop`, as threads may be cancelled in it.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<const N: usize> {
     verb: &'static str,
@@ -54,6 +55,17 @@ impl<const N: usize> Call<N> {
     /// Name of the function.
     pub(crate) const fn verb(&self) -> &'static str {
         self.verb
+    }
+
+    /// A part of it, for the words of a refusal: the caller has the whole told.
+    pub(crate) const fn part(&self) -> Call<0> {
+        Call::part_of(self.verb)
+    }
+
+    /// The call ends with 0, or with another number and `errno` set, and returns that.
+    pub(crate) fn returns(&self, result: c_int) -> c_int {
+        self.ended(|| if result == 0 { Ok(SUCCESS) } else { Err(last_errno()) });
+        result
     }
 
     /// The call ends with this.

@@ -7,7 +7,6 @@
 //! a thread: see [`iwarp_os::cancel`].
 
 use std::ffi::c_int;
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use iwarp::Log;
@@ -17,8 +16,8 @@ use iwarp_os::cancel::put_off;
 
 use crate::calls::{self, Call, Shown};
 use crate::log;
-pub(crate) use crate::log::Once;
 pub use crate::log::say;
+pub(crate) use crate::log::{Once, last_errno, set_errno};
 pub use crate::refuse::Errno;
 use crate::refuse::refuse;
 
@@ -56,17 +55,6 @@ impl From<OutOfMemory> for Errno {
     fn from(_: OutOfMemory) -> Self {
         refuse!(ENOMEM, "out of memory")
     }
-}
-
-/// The C library's `errno` of this thread.
-pub(crate) fn last_errno() -> c_int {
-    io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
-}
-
-/// Sets the C library's `errno` of this thread.
-pub fn set_errno(errno: c_int) {
-    // SAFETY: the C library gives every thread its own, and it is only used by that thread.
-    unsafe { *libc::__errno_location() = errno };
 }
 
 /// For functions that return 0 or an error number, which they leave in `errno` too.
@@ -112,15 +100,13 @@ pub fn value<R: Shown, const N: usize>(call: Call<N>, fallback: R, f: impl FnOnc
 }
 
 /// Calls `f`; a panic becomes `EIO`, and the thread is not cancelled meanwhile. A refusal is said.
+/// The caller has the call told.
 ///
 /// # Errors
 ///
 /// As `f` has them.
-pub fn call<R, const N: usize>(
-    call: Call<N>,
-    f: impl FnOnce() -> Result<R, Errno>,
-) -> Result<R, Errno> {
-    put_off(|| guarded(call, |_| SUCCESS, f))
+pub fn call<R>(verb: &'static str, f: impl FnOnce() -> Result<R, Errno>) -> Result<R, Errno> {
+    put_off(|| guarded(Call::part_of(verb), |_| SUCCESS, f))
 }
 
 /// Calls `f`, which posts or polls: that makes its system calls without the C library, so there is

@@ -4,8 +4,9 @@
 //!
 //! (Considered: `tracing-subscriber`, which brings half a dozen crates into every program.)
 
+use std::ffi::c_int;
 use std::fmt::Arguments;
-use std::io::{self, Write as _};
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -55,9 +56,35 @@ pub fn say(level: Log, line: Arguments<'_>) {
 }
 
 /// Writes a line with its end. One call, so that lines of several threads do not mix. A closed
-/// standard error is fine.
+/// standard error is fine, and `errno` stays as it is. By the system call, as the standard
+/// library's lock may be held by a thread that a forked child does not have, or by the code that a
+/// signal handler has interrupted.
 fn write(line: &str) {
-    let _ = put_off(|| io::stderr().write_all(line.as_bytes()));
+    let errno = last_errno();
+    put_off(|| {
+        let mut left = line.as_bytes();
+        while !left.is_empty() {
+            // SAFETY: the bytes are there.
+            let written = unsafe { libc::write(2, left.as_ptr().cast(), left.len()) };
+            match usize::try_from(written) {
+                Ok(written) => left = left.get(written..).unwrap_or_default(),
+                Err(_) if last_errno() == libc::EINTR => {}
+                Err(_) => break,
+            }
+        }
+    });
+    set_errno(errno);
+}
+
+/// The C library's `errno` of this thread.
+pub(crate) fn last_errno() -> c_int {
+    io::Error::last_os_error().raw_os_error().unwrap_or_default()
+}
+
+/// Sets the C library's `errno` of this thread.
+pub(crate) fn set_errno(errno: c_int) {
+    // SAFETY: the C library gives every thread its own, and it is only used by that thread.
+    unsafe { *libc::__errno_location() = errno };
 }
 
 /// The origin that is given for lines of the C libraries themselves.

@@ -4,7 +4,8 @@
 //! end, each access to registered memory.
 //!
 //! The lines of a request and its completion are written by the thread that posts or completes it,
-//! which the program waits for meanwhile: a trace shows what happens, not how fast.
+//! with the queue pair locked. A trace shows what happens, not how fast; and a program that reads
+//! its own standard error, and has a full pipe there, waits for itself.
 
 use std::fmt::{self, Display, Formatter};
 use std::io;
@@ -39,8 +40,7 @@ impl AccessObserver for Trace {
 
 impl Observer for Trace {
     fn called(&self, call: &Call<'_>) {
-        // A program that spins would fill the log with looks at an empty queue.
-        if call.verb != "ibv_poll_cq" || call.result != Ok(Value::Number(0)) {
+        if !found_nothing(call) {
             line(format_args!("{}", Shown(call)));
         }
     }
@@ -52,8 +52,11 @@ impl Observer for Trace {
     }
 
     fn posted_receive(&self, qp: u32, request: &RecvRequest<'_>) {
-        let bytes = request.sges.iter().map(|sge| u64::from(sge.length)).sum::<u64>();
-        line(format_args!("qp {qp}: posted a receive, wr_id {:#x}, {bytes} bytes", request.wr_id));
+        line(format_args!("qp {qp}: posted {}", Shown(request)));
+    }
+
+    fn posted_shared_receive(&self, srq: u64, request: &RecvRequest<'_>) {
+        line(format_args!("srq {srq}: posted {}", Shown(request)));
     }
 
     fn completed(&self, completion: &WorkCompletion) {
@@ -71,6 +74,15 @@ impl Observer for Trace {
     }
 }
 
+/// True for looks at an empty queue, with which a program that spins would fill the log.
+fn found_nothing(call: &Call<'_>) -> bool {
+    match call.verb {
+        "ibv_poll_cq" => call.result == Ok(Value::Number(0)),
+        "ibv_start_poll" | "ibv_next_poll" => call.result == Err(libc::ENOENT),
+        _ => call.result == Err(libc::EAGAIN),
+    }
+}
+
 /// A part of a line.
 struct Shown<T>(T);
 
@@ -78,6 +90,14 @@ impl Display for Shown<Span> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Span { addr, len } = self.0;
         write!(f, "{len} bytes at {addr:#x}")
+    }
+}
+
+impl Display for Shown<&RecvRequest<'_>> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let RecvRequest { wr_id, sges, .. } = self.0;
+        let bytes = sges.iter().map(|sge| u64::from(sge.length)).sum::<u64>();
+        write!(f, "a receive, wr_id {wr_id:#x}, {bytes} bytes")
     }
 }
 
@@ -92,7 +112,7 @@ impl Display for Shown<Value> {
     }
 }
 
-/// Of bits, which read best in hexadecimal.
+/// True for the name of an argument of bits, which read best in hexadecimal.
 fn is_mask(name: &str) -> bool {
     ["mask", "flags", "access"].iter().any(|end| name.ends_with(end))
 }

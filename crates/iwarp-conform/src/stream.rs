@@ -281,7 +281,7 @@ impl Stream {
                     && (stag != first || to != start.wrapping_add(so_far as u64))
                 {
                     return Err((
-                        "the destination behind the last segment",
+                        "the place behind the last segment",
                         format!("{stag:#x}, {to:#x}"),
                     ));
                 }

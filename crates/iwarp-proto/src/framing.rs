@@ -169,7 +169,8 @@ pub struct Framed {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
 #[error("{text}")]
 pub struct FramingFault {
-    /// Error type, 4 bits.
+    /// Error type, 4 bits: 0 is MPA's (RFC 5044 §8), 1 that of [records](crate::record). Each other
+    /// framing takes the next.
     pub etype: u8,
     /// Error code.
     pub code: u8,

@@ -33,7 +33,7 @@ use iwarp_os::Vitals;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Metrics {
-    /// Sends, and messages of Immediate Data. Not those of what the ends of
+    /// Sends, and messages of Immediate Data, without what the ends of
     /// [`Credits`](super::Credits) tell each other.
     pub sends: Operations,
     /// Writes, with Immediate Data or without.

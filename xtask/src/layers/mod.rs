@@ -47,7 +47,13 @@ const CRATES: [Crate; 5] = [
         layers: &[&["types"], &["framing"], &["mpa", "record"], &["ddp"], &["rdmap"], &["qp"]],
         linear: &[],
         // The halves of a queue pair do with any framing.
-        apart: &[&["mpa", "record"], &["mpa", "qp::transmit"], &["mpa", "qp::receive"]],
+        apart: &[
+            &["mpa", "record"],
+            &["mpa", "qp::transmit"],
+            &["mpa", "qp::receive"],
+            &["record", "qp::transmit"],
+            &["record", "qp::receive"],
+        ],
         neutral: (&[], &[]),
         front: None,
     },

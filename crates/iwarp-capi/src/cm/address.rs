@@ -42,7 +42,8 @@ pub extern "C-unwind" fn rdma_resolve_addr(
     dst: *const libc::sockaddr,
     timeout_ms: c_int,
 ) -> c_int {
-    let begun = guard::minus_one(called!(rdma_resolve_addr(id, src, dst, timeout_ms)), || {
+    let call = called!(rdma_resolve_addr(id, src, dst, timeout_ms));
+    let begun = guard::minus_one(call.part(), || {
         // SAFETY: the program's id and addresses.
         let (id, dst) = unsafe { (CmId::of(id)?, addr::read(dst)?) };
         // SAFETY: likewise.
@@ -50,7 +51,7 @@ pub extern "C-unwind" fn rdma_resolve_addr(
         resolve_addr(id, src, dst)?;
         Ok(0)
     });
-    if begun == 0 { complete(id) } else { begun }
+    call.returns(if begun == 0 { complete(id) } else { begun })
 }
 
 fn resolve_addr(id: &CmId, src: Option<SocketAddr>, dst: SocketAddr) -> Result<(), Errno> {
@@ -63,13 +64,14 @@ fn resolve_addr(id: &CmId, src: Option<SocketAddr>, dst: SocketAddr) -> Result<(
 
 /// `rdma_resolve_route`; ends in `RDMA_CM_EVENT_ROUTE_RESOLVED`.
 pub extern "C-unwind" fn rdma_resolve_route(id: *mut rdma_cm_id, timeout_ms: c_int) -> c_int {
-    let begun = guard::minus_one(called!(rdma_resolve_route(id, timeout_ms)), || {
+    let call = called!(rdma_resolve_route(id, timeout_ms));
+    let begun = guard::minus_one(call.part(), || {
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
         id.id.resolve_route()?;
         Ok(0)
     });
-    if begun == 0 { complete(id) } else { begun }
+    call.returns(if begun == 0 { complete(id) } else { begun })
 }
 
 /// `rdma_listen`

@@ -96,7 +96,8 @@ pub extern "C-unwind" fn rdma_connect(
     id: *mut rdma_cm_id,
     param: Option<&rdma_conn_param>,
 ) -> c_int {
-    let begun = guard::minus_one(called!(rdma_connect(id, param)), || {
+    let call = called!(rdma_connect(id, param));
+    let begun = guard::minus_one(call.part(), || {
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
         if id.has_datagrams() {
@@ -115,7 +116,7 @@ pub extern "C-unwind" fn rdma_connect(
         id.show();
         Ok(0)
     });
-    if begun == 0 { complete(id) } else { begun }
+    call.returns(if begun == 0 { complete(id) } else { begun })
 }
 
 fn connect(id: &CmId, params: &ConnectParams) -> Result<(), Errno> {
@@ -153,7 +154,8 @@ pub extern "C-unwind" fn rdma_accept(
     param: Option<&rdma_conn_param>,
 ) -> c_int {
     let mut done = false;
-    let begun = guard::minus_one(called!(rdma_accept(id, param)), || {
+    let call = called!(rdma_accept(id, param));
+    let begun = guard::minus_one(call.part(), || {
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
         if id.has_datagrams() {
@@ -186,7 +188,7 @@ pub extern "C-unwind" fn rdma_accept(
         attr::show(id, &terms);
         Ok(0)
     });
-    if begun == 0 && !done { complete(id) } else { begun }
+    call.returns(if begun == 0 && !done { complete(id) } else { begun })
 }
 
 /// Tells a peer the queue pair of a datagram service: the id's own, or the one that the program
@@ -237,7 +239,8 @@ pub extern "C" fn rdma_notify(id: *mut rdma_cm_id, event: c_uint) -> c_int {
 /// `rdma_disconnect`; `RDMA_CM_EVENT_DISCONNECTED` follows on both sides.
 pub extern "C-unwind" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
     let mut over = false;
-    let begun = guard::minus_one(called!(rdma_disconnect(id)), || {
+    let call = called!(rdma_disconnect(id));
+    let begun = guard::minus_one(call.part(), || {
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
         match id.id.state() {
@@ -257,5 +260,5 @@ pub extern "C-unwind" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
         }
         Ok(0)
     });
-    if begun == 0 && !over { complete(id) } else { begun }
+    call.returns(if begun == 0 && !over { complete(id) } else { begun })
 }

@@ -22,6 +22,8 @@ use crate::refuse::refuse;
 /// Milliseconds for a step of resolving. None takes that long.
 const RESOLVE_MS: c_int = 2000;
 
+const CREATE_EP: &str = "rdma_create_ep";
+
 /// `rdma_create_ep`: a synchronous id that is bound, or whose route is resolved and which has a
 /// queue pair where the program wants one.
 pub extern "C-unwind" fn rdma_create_ep(
@@ -31,7 +33,17 @@ pub extern "C-unwind" fn rdma_create_ep(
     attr: *mut ibv_qp_init_attr,
 ) -> c_int {
     guard::prepare();
-    let made = guard::call(called!(rdma_create_ep(place, info, pd, attr)), || {
+    let call = called!(rdma_create_ep(place, info, pd, attr));
+    call.returns(create_endpoint(place, info, pd, attr))
+}
+
+fn create_endpoint(
+    place: *mut *mut rdma_cm_id,
+    info: Option<&rdma_addrinfo>,
+    pd: *mut ibv_pd,
+    attr: *mut ibv_qp_init_attr,
+) -> c_int {
+    let made = guard::call(CREATE_EP, || {
         let info = info.filter(|_| !place.is_null());
         let info = info.ok_or_else(|| refuse!(EINVAL, "id or res is NULL"))?;
         let (ps, qp_type) = (info.ai_port_space as u32, info.ai_qp_type as u32);
@@ -71,7 +83,7 @@ fn passive(
     if bound != 0 {
         return bound;
     }
-    guard::minus_one(Call::part_of("rdma_create_ep"), || {
+    guard::minus_one(Call::part_of(CREATE_EP), || {
         // SAFETY: just made.
         let id = unsafe { CmId::of(made)? };
         if !pd.is_null() {
@@ -100,7 +112,7 @@ fn active(
     if resolved != 0 {
         return resolved;
     }
-    guard::minus_one(Call::part_of("rdma_create_ep"), || {
+    guard::minus_one(Call::part_of(CREATE_EP), || {
         // SAFETY: just made.
         let id = unsafe { CmId::of(made)? };
         // SAFETY: the program's attributes, or none.
@@ -132,20 +144,21 @@ pub extern "C-unwind" fn rdma_get_request(
     listener: *mut rdma_cm_id,
     place: *mut *mut rdma_cm_id,
 ) -> c_int {
+    let call = called!(rdma_get_request(listener, place));
     let step = if place.is_null() { StepOutcome::Asynchronous } else { wait_for_step(listener) };
     let event = match step {
         StepOutcome::Event(event) => event,
         StepOutcome::Asynchronous => {
-            return guard::minus_one(called!(rdma_get_request(listener, place)), || {
+            return guard::minus_one(call, || {
                 Err(refuse!(
                     EINVAL,
                     "only an id of rdma_create_ep, or without a channel, gives requests in this way"
                 ))
             });
         }
-        StepOutcome::Failed => return -1,
+        StepOutcome::Failed => return call.returns(-1),
     };
-    guard::minus_one(called!(rdma_get_request(listener, place)), || {
+    guard::minus_one(call, || {
         // SAFETY: the program's id.
         let listener = unsafe { CmId::of(listener)? };
         match take(listener, event) {

@@ -27,7 +27,8 @@ pub extern "C-unwind" fn rdma_join_multicast(
     addr: *const libc::sockaddr,
     context: *mut c_void,
 ) -> c_int {
-    join(id, addr, false, context)
+    let call = called!(rdma_join_multicast(id, addr, context));
+    call.returns(join(id, addr, false, context))
 }
 
 /// `rdma_join_multicast_ex`
@@ -38,7 +39,8 @@ pub extern "C-unwind" fn rdma_join_multicast_ex(
 ) -> c_int {
     const BOTH: u32 = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
 
-    let checked = guard::call(called!(rdma_join_multicast_ex(id, attr, context)), || {
+    let call = called!(rdma_join_multicast_ex(id, attr, context));
+    let checked = guard::call(call.verb(), || {
         let attr = given!(attr)?;
         if attr.comp_mask & BOTH != BOTH || attr.comp_mask & !BOTH != 0 {
             return Err(if attr.comp_mask & !BOTH != 0 {
@@ -60,10 +62,10 @@ pub extern "C-unwind" fn rdma_join_multicast_ex(
         }
     });
     match checked {
-        Ok((addr, sends_only)) => join(id, addr, sends_only, context),
+        Ok((addr, sends_only)) => call.returns(join(id, addr, sends_only, context)),
         Err(error) => {
             guard::set_errno(error.number());
-            -1
+            call.returns(-1)
         }
     }
 }

@@ -14,7 +14,7 @@ use iwarp::Log;
 use iwarp_os::socket::beside;
 
 use super::addr;
-use crate::calls::called;
+use crate::calls::Call;
 use crate::guard::{self, say};
 
 /// As in the preloaded library.
@@ -52,7 +52,7 @@ unsafe extern "C" fn in_use(
     length: c_uint,
     backlog: c_int,
 ) -> c_int {
-    guard::value(called!(ibv_in_use(fd, name, length, backlog)), -1, || {
+    guard::value(Call::part_of("rdma_listen"), -1, || {
         if fd < 0 {
             return -1;
         }

@@ -22,7 +22,8 @@ pub extern "C-unwind" fn rdma_resolve_addrinfo(
     service: *const c_char,
     hints: Option<&rdma_addrinfo>,
 ) -> c_int {
-    let begun = guard::minus_one(called!(rdma_resolve_addrinfo(id, node, service, hints)), || {
+    let call = called!(rdma_resolve_addrinfo(id, node, service, hints));
+    let begun = guard::minus_one(call.part(), || {
         // SAFETY: the program's id.
         let this = unsafe { CmId::of(id)? };
         // InfiniBand's subnet administrator is not there to be asked.
@@ -43,7 +44,7 @@ pub extern "C-unwind" fn rdma_resolve_addrinfo(
         }
         Ok(failed)
     });
-    if begun == 0 { complete(id) } else { begun }
+    call.returns(if begun == 0 { complete(id) } else { begun })
 }
 
 /// `rdma_query_addrinfo`

@@ -13,7 +13,7 @@ use super::acknowledge::release_event;
 use super::channel::CmChannel;
 use super::event;
 use super::id::CmId;
-use crate::calls::{Call, called};
+use crate::calls::called;
 use crate::guard::{self, Errno};
 use crate::refuse::refuse;
 
@@ -30,13 +30,11 @@ pub extern "C-unwind" fn rdma_get_cm_event(
     let call = called!(rdma_get_cm_event(channel, event));
     let taken = wait(channel);
     if taken.is_null() {
-        call.ended(|| Err(guard::last_errno()));
-        return -1;
+        return call.returns(-1);
     }
     // SAFETY: the program's place for a pointer.
     unsafe { event.write(taken) };
-    call.ended(|| Ok(guard::SUCCESS));
-    0
+    call.returns(0)
 }
 
 /// The function that waits for events; others wait within it.
@@ -47,7 +45,7 @@ const WAIT: &str = "rdma_get_cm_event";
 pub(super) fn wait(channel: *mut rdma_event_channel) -> *mut rdma_cm_event {
     let mut serial = None;
     loop {
-        let fd = match guard::call(Call::part_of(WAIT), || next(channel, &mut serial)) {
+        let fd = match guard::call(WAIT, || next(channel, &mut serial)) {
             Ok(Next::Event(event)) => return event,
             Ok(Next::Wait(fd)) => fd,
             Err(error) => {
@@ -135,7 +133,7 @@ pub(super) enum StepOutcome {
 /// Acknowledges the event of a synchronous id's last step, and waits for the next. A cancellation
 /// point: nothing here waits for its `Drop`.
 pub(super) fn wait_for_step(id: *mut rdma_cm_id) -> StepOutcome {
-    let channel = guard::call(Call::part_of(WAIT), || {
+    let channel = guard::call(WAIT, || {
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
         if !id.state().sync {

@@ -15,7 +15,7 @@ use super::book::{Book, Key};
 use super::context::{Held, tell_of_heir};
 use super::{Context, Life};
 use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq};
-use crate::calls::{Call, called};
+use crate::calls::called;
 use crate::guard::{self, Errno, SUCCESS, set_errno};
 use crate::refuse::{decline, refuse};
 
@@ -163,7 +163,7 @@ pub extern "C-unwind" fn ibv_get_cq_event(
     let call = called!(ibv_get_cq_event(channel, cq, cq_context));
     let mut waited = false;
     loop {
-        let next = guard::call(Call::part_of(call.verb()), || channel.next(waited));
+        let next = guard::call(call.verb(), || channel.next(waited));
         let fd = match next {
             Ok(Next::Event(address)) => {
                 *cq = std::ptr::with_exposed_provenance_mut(address);
@@ -182,7 +182,7 @@ pub extern "C-unwind" fn ibv_get_cq_event(
         if let Err(error) = wait_cancellable(fd, None) {
             let error = Errno::from(error);
             // After a signal the program decides.
-            let _ = guard::call(Call::part_of(call.verb()), || {
+            let _ = guard::call(call.verb(), || {
                 CompletionChannel::stop_looking();
                 Ok(())
             });

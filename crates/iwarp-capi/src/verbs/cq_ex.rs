@@ -4,13 +4,15 @@
 
 use std::ffi::{c_int, c_uint};
 
+use iwarp::observe::Value;
 use iwarp::{WcStatus, WorkCompletion};
 
 use super::cq::Cq;
 use super::poll;
 use super::qp::show_failed;
 use crate::abi::{Op, ibv_cq_ex, ibv_wc};
-use crate::guard::{self, Errno};
+use crate::calls::told;
+use crate::guard::{self, Errno, SUCCESS};
 use crate::refuse::refuse;
 
 /// The functions with which a program looks at a completion: those it asked for.
@@ -58,12 +60,10 @@ impl Cq {
     }
 }
 
-const START_POLL: &str = "ibv_start_poll";
-
 /// Unlike elsewhere, `errno` is not touched: an empty queue is the usual end.
-fn look(cq: &Cq) -> c_int {
-    let looked = guard::on_data_path(START_POLL, || cq.look_at_next());
-    looked.map_or_else(|error| error.number(), |()| 0)
+fn look(verb: &'static str, cq: &Cq) -> Result<Value, c_int> {
+    let looked = guard::on_data_path(verb, || cq.look_at_next());
+    looked.map(|()| SUCCESS).map_err(|error| error.number())
 }
 
 extern "C" fn start_poll(cq: &Cq, attr: *const u32) -> c_int {
@@ -72,14 +72,18 @@ extern "C" fn start_poll(cq: &Cq, attr: *const u32) -> c_int {
         && *comp_mask != 0
     {
         let unknown = || Err(refuse!(EINVAL, "comp_mask {comp_mask:#x} is not known"));
-        let refused = guard::on_data_path(START_POLL, unknown);
+        let refused = guard::on_data_path("ibv_start_poll", unknown);
         return refused.map_or_else(|error| error.number(), |()| 0);
     }
-    look(cq)
+    let looked = look("ibv_start_poll", cq);
+    told!(ibv_start_poll(cq, attr), looked);
+    looked.map_or_else(|number| number, |_| 0)
 }
 
 extern "C" fn next_poll(cq: &Cq) -> c_int {
-    look(cq)
+    let looked = look("ibv_next_poll", cq);
+    told!(ibv_next_poll(cq), looked);
+    looked.map_or_else(|number| number, |_| 0)
 }
 
 extern "C" fn end_poll(_: &Cq) {}

@@ -17,7 +17,7 @@ use super::qp::Qp;
 use super::srq::Srq;
 use crate::abi::flags::*;
 use crate::abi::{ibv_async_event, ibv_context};
-use crate::calls::{Call, called};
+use crate::calls::called;
 use crate::guard::{self, Errno, SUCCESS, set_errno};
 
 fn describe(event: AsyncEvent) -> Option<(Key, c_uint)> {
@@ -58,7 +58,7 @@ pub extern "C-unwind" fn ibv_get_async_event(
     let (open, fd) = unsafe { (Context::of(context), (*context).async_fd) };
     let call = called!(ibv_get_async_event(context, event));
     loop {
-        match guard::call(Call::part_of(call.verb()), || open.next_event()) {
+        match guard::call(call.verb(), || open.next_event()) {
             Ok(Some((object, event_type))) => {
                 let element: *mut c_void = std::ptr::with_exposed_provenance_mut(object);
                 *event = ibv_async_event { element, event_type };

@@ -150,7 +150,8 @@ pub extern "C" fn ibv_rereg_mr(
         || has(!IBV_REREG_MR_FLAGS_SUPPORTED)
         || moved && (length == 0 || addr.is_null())
         || access != 0 && !has(IBV_REREG_MR_CHANGE_ACCESS);
-    let result = guard::call(called!(ibv_rereg_mr(mr, flags, pd, addr, length, access)), || {
+    let call = called!(ibv_rereg_mr(mr, flags, pd, addr, length, access));
+    let result = guard::call(call.verb(), || {
         if wrong {
             return Err(refuse!(
                 EINVAL,
@@ -200,6 +201,7 @@ pub extern "C" fn ibv_rereg_mr(
         mr.show();
         Ok(())
     });
+    call.ended(|| result.as_ref().map(|()| guard::SUCCESS).map_err(Errno::number));
     match result {
         Ok(()) => 0,
         Err(error) => {

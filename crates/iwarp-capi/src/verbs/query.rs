@@ -16,7 +16,7 @@ use crate::abi::{
     Plain, ibv_context, ibv_device, ibv_device_attr, ibv_device_attr_ex, ibv_gid, ibv_gid_entry,
     ibv_odp_caps, ibv_port_attr, ibv_values_ex,
 };
-use crate::calls::called;
+use crate::calls::{Shown as _, called};
 use crate::guard::{self, Errno};
 use crate::refuse::{decline, refuse};
 
@@ -347,29 +347,25 @@ pub extern "C" fn _ibv_query_gid_table(
     flags: u32,
     entry_size: usize,
 ) -> isize {
-    let result = guard::call(
-        called!(ibv_query_gid_table(context, entries, max_entries, flags, entry_size)),
-        || {
-            if flags != 0 {
-                return Err(decline!(EOPNOTSUPP, "flags {flags:#x} are not known"));
-            }
-            let gids = context.device().gid_table()?;
-            let gids = shown(&gids);
-            if gids.len() > max_entries {
-                let (there, room) = (gids.len(), max_entries);
-                return Err(refuse!(
-                    EINVAL,
-                    "the table has {there} entries; there is room for {room}"
-                ));
-            }
-            for (place, gid) in gids.iter().enumerate() {
-                let to = entries.wrapping_byte_add(place * entry_size);
-                // SAFETY: the program has room for `max_entries` of this size.
-                unsafe { write_prefix(to, entry_size, &entry(context, gid)) };
-            }
-            Ok(gids.len().cast_signed())
-        },
-    );
+    let call = called!(ibv_query_gid_table(context, entries, max_entries, flags, entry_size));
+    let result = guard::call(call.verb(), || {
+        if flags != 0 {
+            return Err(decline!(EOPNOTSUPP, "flags {flags:#x} are not known"));
+        }
+        let gids = context.device().gid_table()?;
+        let gids = shown(&gids);
+        if gids.len() > max_entries {
+            let (there, room) = (gids.len(), max_entries);
+            return Err(refuse!(EINVAL, "the table has {there} entries; there is room for {room}"));
+        }
+        for (place, gid) in gids.iter().enumerate() {
+            let to = entries.wrapping_byte_add(place * entry_size);
+            // SAFETY: the program has room for `max_entries` of this size.
+            unsafe { write_prefix(to, entry_size, &entry(context, gid)) };
+        }
+        Ok(gids.len().cast_signed())
+    });
+    call.ended(|| result.as_ref().map(isize::value).map_err(Errno::number));
     result.unwrap_or_else(|error| -(error.number() as isize))
 }
 

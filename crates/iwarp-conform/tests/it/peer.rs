@@ -495,7 +495,7 @@ impl Peer {
             return Ok(());
         }
         if size == 0 && !self.is("checks Reads of nothing") {
-            let to = sink_to + u64::from(self.is("answers to another destination"));
+            let to = sink_to + u64::from(self.is("answers to another place"));
             self.segment(Kind::ReadResponse, Destination::Tagged { stag, to }, true, &[]);
             return Ok(());
         }

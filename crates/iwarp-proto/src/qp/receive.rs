@@ -422,7 +422,8 @@ impl<D: Deframe> Receiver<D> {
 
     fn framing_failed<S: Shared>(&self, qp: &S, error: D::Error) {
         qp.with(|qp| {
-            // Octets that come later are dropped up to anywhere: what follows them is no frame.
+            // After a disconnect, octets are dropped without regard to frames, so what is read
+            // behind them need not begin with one.
             if qp.receives() {
                 qp.fail(Fault::Framing(D::fault(error)));
             }

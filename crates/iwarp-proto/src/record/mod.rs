@@ -18,13 +18,21 @@
 
 use iwarp_types::Digest;
 
-use crate::framing::{Deframe, Frame, Framed, FramingFault};
+use crate::framing::{Deframe, Frame, Framed, FramingFault, MIN_MULPDU};
 
 #[cfg(test)]
 mod tests;
 
 /// Octets of the length field.
 pub const LENGTH_FIELD: usize = 4;
+
+/// Octets of the longest ULPDU that an end may take: its frame has a length that any processor can
+/// count.
+pub const MOST: u32 = 1 << 30;
+
+const fn check(max_ulpdu: u32) {
+    assert!(max_ulpdu >= MIN_MULPDU as u32 && max_ulpdu <= MOST, "length of a ULPDU");
+}
 
 /// Error type of a Terminate for a fault of the records. MPA's is 0.
 const ETYPE: u8 = 1;
@@ -63,7 +71,13 @@ pub struct Framer {
 
 impl Framer {
     /// A stream of which nothing is framed yet, to a peer that takes ULPDUs of so many octets.
+    ///
+    /// # Panics
+    ///
+    /// If these are fewer than [`MIN_MULPDU`], as a queue pair may build ULPDUs of that length, or
+    /// more than [`MOST`]. A number that a peer has chosen is to be checked before.
     pub const fn new(max_ulpdu: u32) -> Self {
+        check(max_ulpdu);
         Self { position: 0, max_ulpdu }
     }
 
@@ -153,7 +167,12 @@ pub struct Deframer {
 
 impl Deframer {
     /// A stream of which nothing was received yet. This end takes ULPDUs of so many octets.
+    ///
+    /// # Panics
+    ///
+    /// As [`Framer::new`].
     pub const fn new(max_ulpdu: u32) -> Self {
+        check(max_ulpdu);
         Self { max_ulpdu }
     }
 }

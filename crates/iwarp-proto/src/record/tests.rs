@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use super::{Deframer, Framer, LENGTH_FIELD, RecordError};
 use crate::framing::{Deframe, Frame, Framed};
 
-const MOST: u32 = 3000;
+const LONGEST: u32 = 3000;
 
 fn ulpdu(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|i| (i as u8).wrapping_mul(31).wrapping_add(seed)).collect()
@@ -58,7 +58,7 @@ fn frame(framer: &mut Framer, ulpdu: &[u8], header_len: usize, way: Way) -> Vec<
 
 #[test]
 fn a_record_is_length_and_ulpdu() {
-    let mut framer = Framer::new(MOST);
+    let mut framer = Framer::new(LONGEST);
     let record = frame(&mut framer, b"segment", 3, Way::Any);
     assert_eq!(record, *b"\0\0\0\x07segment");
     assert_eq!(frame(&mut framer, b"", 0, Way::Any), [0; 4]);
@@ -67,18 +67,18 @@ fn a_record_is_length_and_ulpdu() {
 
 #[test]
 fn a_refused_source_moves_nothing() {
-    let mut framer = Framer::new(MOST);
+    let mut framer = Framer::new(LONGEST);
     let refused = framer.write(&mut [0; 64], b"header", 10, |_, _, _| Err("refused"));
     assert_eq!((refused, framer.position()), (Err("refused"), 0));
 }
 
 #[test]
 fn longer_records_than_agreed_are_faults_at_once() {
-    let mut deframer = Deframer::new(MOST);
-    let mut longest = MOST.to_be_bytes().to_vec();
+    let mut deframer = Deframer::new(LONGEST);
+    let mut longest = LONGEST.to_be_bytes().to_vec();
     assert_eq!(deframer.next(&mut longest), Ok(None));
-    assert_eq!(deframer.wanted(&longest), LENGTH_FIELD + MOST as usize);
-    let mut longer = (MOST + 1).to_be_bytes();
+    assert_eq!(deframer.wanted(&longest), LENGTH_FIELD + LONGEST as usize);
+    let mut longer = (LONGEST + 1).to_be_bytes();
     assert_eq!(deframer.peek_len(&longer), Err(RecordError::TooLong));
     for _ in 0..2 {
         assert_eq!(deframer.next(&mut longer), Err(RecordError::TooLong));
@@ -89,12 +89,12 @@ fn longer_records_than_agreed_are_faults_at_once() {
 #[test]
 #[should_panic(expected = "ULPDU of 3001 octets")]
 fn longer_ulpdus_than_agreed_are_not_framed() {
-    frame(&mut Framer::new(MOST), &ulpdu(MOST as usize + 1, 0), 14, Way::Any);
+    frame(&mut Framer::new(LONGEST), &ulpdu(LONGEST as usize + 1, 0), 14, Way::Any);
 }
 
 #[test]
 fn only_short_ulpdus_are_peeked_at() {
-    let deframer = Deframer::new(MOST);
+    let deframer = Deframer::new(LONGEST);
     let peek = |octets: &[u8]| deframer.peek_short(octets);
     assert_eq!(peek(&[0, 0, 0, 255, 0x41]), Some((255, 0x41)));
     assert_eq!(peek(&[0, 0, 0, 7]), None);
@@ -104,10 +104,10 @@ fn only_short_ulpdus_are_peeked_at() {
 proptest! {
     #[test]
     fn deframing_finds_each_frame_wherever_the_stream_is_cut(
-        lengths in prop::collection::vec((0..MOST as usize, 0..19usize, 0..3u8), 0..8),
+        lengths in prop::collection::vec((0..LONGEST as usize, 0..19usize, 0..3u8), 0..8),
         cuts in prop::collection::vec(1..2000usize, 1..20),
     ) {
-        let mut framer = Framer::new(MOST);
+        let mut framer = Framer::new(LONGEST);
         let (mut stream, mut sent) = (Vec::new(), Vec::new());
         for (number, (len, header_len, way)) in lengths.into_iter().enumerate() {
             let ulpdu = ulpdu(len, number as u8);
@@ -117,7 +117,7 @@ proptest! {
             stream.extend(record);
             sent.push(ulpdu);
         }
-        let mut deframer = Deframer::new(MOST);
+        let mut deframer = Deframer::new(LONGEST);
         let (mut found, mut inbox, mut cuts) = (Vec::new(), Vec::new(), cuts.into_iter().cycle());
         let mut left = &stream[..];
         loop {

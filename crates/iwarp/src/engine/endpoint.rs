@@ -166,6 +166,18 @@ struct Program {
     observed: Option<Box<Observed>>,
 }
 
+impl Locked {
+    /// Counts the requests that have ended without a completion, unless the core has ends that were
+    /// not told yet: those of a stream that has ended under a receiver, or of the post at hand.
+    fn catch_up(&mut self) {
+        if let Some(observed) = &mut self.program.observed
+            && !self.core.has_events()
+        {
+            observed.catch_up(self.core.outstanding().0);
+        }
+    }
+}
+
 impl Program {
     /// The core has found that the connection has ended.
     fn ended(&self, why: Ended) {
@@ -306,13 +318,8 @@ impl Endpoint {
     /// Its operations so far; `None` where they are not counted.
     pub(crate) fn counters(&self) -> Option<Counters> {
         let mut locked = self.core.lock();
-        let Locked { core, program, .. } = &mut *locked;
-        let observed = program.observed.as_mut()?;
-        // All completions were told, but for those of a stream that has ended under a receiver.
-        if core.is_connected() {
-            observed.catch_up(core.outstanding().0);
-        }
-        Some(observed.counters())
+        locked.catch_up();
+        Some(locked.program.observed.as_ref()?.counters())
     }
 
     /// Its type.

@@ -30,6 +30,11 @@ impl AsyncQueue {
         Self { events: Mutex::new(VecDeque::new()), fd: Arc::new(fd), observer: None }
     }
 
+    /// The observer of the device.
+    pub(crate) fn observer(&self) -> Option<&SomeObserver> {
+        self.observer.as_ref()
+    }
+
     /// The queue, whose events are told to an observer as well.
     pub(crate) fn observed(self, observer: Option<SomeObserver>) -> Self {
         Self { observer, ..self }

@@ -492,10 +492,13 @@ impl Options {
     }
 }
 
-/// One level, or what `tracing` takes for a filter (`warn,iwarp::cm=debug`): its most talkative.
+/// One level, or what `tracing` takes for a filter (`warn,iwarp::cm=debug`): its most talkative. The
+/// trace of calls and accesses has to be asked for by itself: a part of the library that is to tell
+/// all has no more than the level below.
 fn log(text: &str) -> Option<Log> {
     let level = |directive: &str| {
         Some(match directive.rsplit('=').next()?.trim() {
+            "trace" if directive.contains('=') => Log::Debug,
             "off" => Log::Off,
             "error" => Log::Error,
             "warn" => Log::Warn,
@@ -631,6 +634,7 @@ mod tests {
     fn a_filter_is_a_level_too() {
         let level = |text| from(&[("IWARP_LOG", text)]).map(|options| options.log);
         assert_eq!(level("iwarp::cm=debug,warn"), Ok(Log::Debug));
+        assert_eq!(level("warn,iwarp::cm=trace"), Ok(Log::Debug));
         assert_eq!(level("off,iwarp=error"), Ok(Log::Error));
         assert_eq!(level("trace"), Ok(Log::Trace));
     }

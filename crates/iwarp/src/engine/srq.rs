@@ -108,6 +108,9 @@ impl SrqCore {
         }
         state.taken = state.taken.wrapping_add(1);
         state.posted.push_back(receive);
+        if let Some(observer) = self.events.observer() {
+            observer.posted_shared_receive(self.number, request);
+        }
         let waiting = state.waiting.len();
         drop(state);
         // Each once: a queue pair that still waits afterwards stands in line again.

@@ -59,7 +59,7 @@ impl Peer {
         };
         match request.operation {
             Operation::CompareSwap { compare, swap, compare_mask, swap_mask } => {
-                let is_add = self.is("asks for FetchAdd in the destination of CmpSwap");
+                let is_add = self.is("asks for FetchAdd in the place of CmpSwap");
                 said.operation = if is_add { FETCH_ADD } else { COMPARE_SWAP };
                 (said.data, said.compare) = (swap, compare);
                 (said.mask, said.compare_mask) = (swap_mask, compare_mask);

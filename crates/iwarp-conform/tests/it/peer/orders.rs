@@ -119,7 +119,7 @@ impl Peer {
             source_to: request.to,
         };
         said.size -= u32::from(self.is("asks for a byte too few"));
-        said.source_to ^= u64::from(self.is("asks for another destination"));
+        said.source_to ^= u64::from(self.is("asks for another place"));
         said.source_stag ^= u32::from(self.is("asks for other memory"));
         let mut bytes = said.encode();
         if self.is("asks in a header that is too long") {
@@ -154,7 +154,7 @@ impl Peer {
             if stag != SINK && !self.is("takes answers to any STag") {
                 return Err(ddp(1, 0));
             }
-            if to != destination && !self.is("takes answers to any destination") {
+            if to != destination && !self.is("takes answers to any place") {
                 return Err(ddp(1, 1));
             }
             if came + len > size && !self.is("takes answers of any length") {

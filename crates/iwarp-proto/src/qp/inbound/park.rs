@@ -219,7 +219,7 @@ impl Qp {
             return Err(DdpError::InvalidMo.into());
         }
         let begins = self.inbound.parking.is_none();
-        if self.inbound.parked_octets + len > limits.octets
+        if len > limits.octets.saturating_sub(self.inbound.parked_octets)
             || (begins && self.inbound.parked >= limits.messages)
         {
             self.inbound.stalled = true;

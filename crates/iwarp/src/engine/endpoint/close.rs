@@ -41,6 +41,9 @@ impl Endpoint {
                 dropped = core.link.take();
                 core.connection = 0;
             }
+            if to == QpState::Reset {
+                core.catch_up();
+            }
             core.core.modify(to)?;
             if matches!(to, QpState::Err | QpState::Reset) {
                 core.program.ends(|| format!("the program moved the queue pair to {to:?}"));

@@ -138,6 +138,7 @@ endpoint_core! {
         Core: arrivals() -> u64;
         Core: has_parked() -> bool;
         Core: is_stalled() -> bool;
+        Core: has_events() -> bool;
         Core: may_want_time() -> bool;
         Core: poll_timeout() -> Option<Time>;
         Core: read_depths() -> (usize, usize);

@@ -35,7 +35,8 @@ impl Locked {
             report_unsignaled();
         }
         if let Some(observed) = &mut self.program.observed {
-            observed.posted(request, || self.core.outstanding().0);
+            let told = !self.core.has_events();
+            observed.posted(request, || told.then(|| self.core.outstanding().0));
         }
         Ok(())
     }

@@ -4,7 +4,7 @@
 
 use iwarp_types::{SendOp, WcOp, WcStatus, WorkCompletion};
 
-/// Work requests of one kind. Those that were refused when they were posted count nowhere.
+/// Work requests of one kind. A request that is refused when it is posted counts nowhere.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Operations {
@@ -49,8 +49,8 @@ pub struct Counters {
     pub atomics: Operations,
     /// Bindings of memory windows, and invalidations of local STags. They move no bytes.
     pub local: Operations,
-    /// Receives. Those that a shared receive queue lends count as completed or failed only, as
-    /// they are posted to that queue. Bytes are those of messages: what a peer's Write with
+    /// Receives. A receive of a shared receive queue counts as completed or failed only, as it is
+    /// posted to that queue. Bytes are those of messages: what a peer's Write with
     /// immediate data writes is none.
     pub receives: Operations,
 }
@@ -101,7 +101,7 @@ impl Kind {
             SendOp::Read { .. } => Self::Read,
             SendOp::Atomic { .. } => Self::Atomic,
             SendOp::Bind(_) | SendOp::LocalInvalidate(_) => Self::Local,
-            // And those that later versions of the vocabulary add.
+            // So does what later versions of the vocabulary add.
             _ => Self::Send,
         }
     }

@@ -39,7 +39,11 @@ pub trait Observer: AccessObserver {
     /// A queue pair has taken a receive work request.
     fn posted_receive(&self, _qp: u32, _request: &RecvRequest<'_>) {}
 
-    /// A work request has ended with a completion, which goes to its completion queue.
+    /// A shared receive queue has taken a receive work request.
+    fn posted_shared_receive(&self, _srq: u64, _request: &RecvRequest<'_>) {}
+
+    /// A work request has ended with a completion. It goes to the completion queue, unless that is
+    /// full or the program has destroyed the queue pair.
     fn completed(&self, _completion: &WorkCompletion) {}
 
     /// A send work request has ended well, and has no completion: it was not signalled. Told at

@@ -3,7 +3,7 @@
 //! The send work requests of an observed queue pair that are under way.
 //!
 //! Requests of a send queue end in the order in which they were posted, so a list of them is enough
-//! to know which one ended. Those without a completion are told of by their number, and only before
+//! to know which one ended. Requests without a completion are told of by their number, and only before
 //! the next completion; the core knows earlier how many are outstanding, and a look at the counters
 //! goes by that.
 
@@ -56,16 +56,16 @@ impl Observed {
         Ok(Box::new(Self { qp, counters, sends, ahead: 0, receives: 0, observer }))
     }
 
-    /// A request was posted, with which so many have not ended as far as the core knows.
+    /// A request was posted, with which so many have not ended as far as the core knows; `None` if
+    /// it has ends that were not told yet.
     #[inline]
     pub(crate) fn posted(
         &mut self,
         request: &SendRequest<'_>,
-        outstanding: impl FnOnce() -> usize,
+        outstanding: impl FnOnce() -> Option<usize>,
     ) {
         if self.sends.len() == self.sends.capacity() {
-            // No request of a whole queue was signalled.
-            self.catch_up(outstanding().saturating_sub(1));
+            self.make_room(outstanding());
         }
         let kind = (!request.internal).then(|| Kind::of(&request.op));
         // Messages have 2^32 - 1 octets at most.
@@ -76,6 +76,19 @@ impl Observed {
             if let Some(observer) = &self.observer {
                 observer.posted_send(self.qp, request);
             }
+        }
+    }
+
+    /// Either no request of a whole queue was signalled, or more ends than it has places wait to be
+    /// told.
+    #[cold]
+    fn make_room(&mut self, outstanding: Option<usize>) {
+        if let Some(outstanding) = outstanding {
+            self.catch_up(outstanding.saturating_sub(1));
+        }
+        if self.sends.len() == self.sends.capacity() && self.sends.try_reserve(1).is_err() {
+            // Better a count too few than none at all.
+            self.sends.pop_front();
         }
     }
 
@@ -91,9 +104,9 @@ impl Observed {
 
     /// So many requests have ended well without a completion.
     pub(crate) fn ended_silently(&mut self, count: u32) {
-        let known = self.ahead.min(count);
-        self.ahead -= known;
-        self.end_silently((count - known) as usize);
+        // Those that are ahead are among them.
+        let new = count.wrapping_sub(std::mem::take(&mut self.ahead));
+        self.end_silently(new as usize);
     }
 
     fn end_silently(&mut self, count: usize) {
@@ -112,7 +125,7 @@ impl Observed {
     pub(crate) fn catch_up(&mut self, outstanding: usize) {
         let ended = self.sends.len().saturating_sub(outstanding);
         self.end_silently(ended);
-        self.ahead += ended as u32;
+        self.ahead = self.ahead.wrapping_add(ended as u32);
     }
 
     /// A send work request has a completion.
@@ -181,9 +194,9 @@ mod tests {
     #[test]
     fn requests_end_in_the_order_of_their_posts() {
         let mut observed = observed();
-        observed.posted(&SendRequest::send(1, Payload::Inline(b"abc")), || 1);
-        observed.posted(&write(2), || 2);
-        observed.posted(&SendRequest::send(3, Payload::NONE), || 3);
+        observed.posted(&SendRequest::send(1, Payload::Inline(b"abc")), || Some(1));
+        observed.posted(&write(2), || Some(2));
+        observed.posted(&SendRequest::send(3, Payload::NONE), || Some(3));
         observed.ended_silently(1);
         observed.completed(&completion(WcOp::Write, WcStatus::Success));
         observed.completed(&completion(WcOp::Send, WcStatus::Flushed));
@@ -194,7 +207,7 @@ mod tests {
     #[test]
     fn counters_of_unsignalled_requests_need_no_completion() {
         let mut observed = observed();
-        (0..3).for_each(|n| observed.posted(&write(n), || n as usize + 1));
+        (0..3).for_each(|n| observed.posted(&write(n), || Some(n as usize + 1)));
         observed.catch_up(1);
         assert_eq!(counts(observed.counters().writes), [3, 2, 0, 10]);
         // The core tells of these two later, before the completion of the third.
@@ -207,7 +220,7 @@ mod tests {
     fn a_queue_that_signals_nothing_needs_no_longer_list() {
         let mut observed = observed();
         let capacity = observed.sends.capacity();
-        (0..1000).for_each(|n| observed.posted(&write(n), || 1));
+        (0..1000).for_each(|n| observed.posted(&write(n), || Some(1)));
         assert_eq!(observed.sends.capacity(), capacity);
         observed.catch_up(0);
         assert_eq!(counts(observed.counters().writes), [1000, 1000, 0, 5000]);
@@ -216,8 +229,8 @@ mod tests {
     #[test]
     fn requests_of_the_library_count_nowhere_but_keep_their_place() {
         let mut observed = observed();
-        observed.posted(&SendRequest::new(1, SendOp::SEND, Payload::NONE).internal(), || 1);
-        observed.posted(&write(2), || 2);
+        observed.posted(&SendRequest::new(1, SendOp::SEND, Payload::NONE).internal(), || Some(1));
+        observed.posted(&write(2), || Some(2));
         observed.completed(&completion(WcOp::Send, WcStatus::Success));
         observed.completed(&completion(WcOp::Write, WcStatus::Success));
         let Counters { sends, writes, .. } = observed.counters();
@@ -227,15 +240,15 @@ mod tests {
     #[test]
     fn a_reset_fails_all_that_is_under_way() {
         let mut observed = observed();
-        observed.posted(&write(1), || 1);
+        observed.posted(&write(1), || Some(1));
         observed.posted_receive(&RecvRequest::new(2, &[]));
         observed.catch_up(0);
-        observed.posted(&write(3), || 1);
+        observed.posted(&write(3), || Some(1));
         observed.reset();
         let Counters { writes, receives, .. } = observed.counters();
         assert_eq!((counts(writes), counts(receives)), ([2, 1, 1, 5], [1, 0, 1, 0]));
         // No end of before the reset is told of the requests behind it.
-        observed.posted(&write(4), || 1);
+        observed.posted(&write(4), || Some(1));
         observed.ended_silently(1);
         assert_eq!(counts(observed.counters().writes), [3, 2, 1, 10]);
     }
@@ -252,5 +265,16 @@ mod tests {
         ops.iter().for_each(|op| observed.received(&received(*op)));
         observed.received(&completion(WcOp::Recv, WcStatus::Flushed));
         assert_eq!(counts(observed.counters().receives), [0, 3, 1, 9]);
+    }
+
+    #[test]
+    fn a_list_grows_while_ends_wait_to_be_told() {
+        let mut observed = observed();
+        let many = observed.sends.capacity() as u64 + 2;
+        (0..many).for_each(|n| observed.posted(&write(n), || None));
+        for _ in 0..many {
+            observed.completed(&completion(WcOp::Write, WcStatus::Flushed));
+        }
+        assert_eq!(counts(observed.counters().writes), [many, 0, many, 0]);
     }
 }
