@@ -9,7 +9,7 @@ use std::ffi::c_int;
 use iwarp::observe::{self, SomeObserver, Value};
 use once_cell::race::OnceBox;
 
-use crate::guard::{SUCCESS, last_errno};
+use crate::log::last_errno;
 use crate::trace;
 
 /// The observer of this process, once a device or a channel was made.
@@ -27,6 +27,9 @@ pub(crate) fn prepare() {
 pub(crate) fn observer() -> Option<&'static SomeObserver> {
     OBSERVER.get()
 }
+
+/// The value of a function that has done what it should.
+pub(crate) const SUCCESS: Value = Value::Number(0);
 
 /// A call that has begun. It has no `Drop`, as threads may be cancelled in it.
 #[derive(Clone, Copy, Debug)]

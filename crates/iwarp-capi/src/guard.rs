@@ -14,6 +14,7 @@ use iwarp::observe::Value;
 use iwarp::verbs::{OpenError, OutOfMemory, RegisterError, afford};
 use iwarp_os::cancel::put_off;
 
+pub(crate) use crate::calls::SUCCESS;
 use crate::calls::{self, Call, Shown};
 use crate::log;
 pub use crate::log::say;
@@ -123,9 +124,6 @@ pub fn on_data_path<R>(
 ) -> Result<R, Errno> {
     guarded(Call::part_of(verb), |_| SUCCESS, f)
 }
-
-/// The value of a function that has done what it should.
-pub(crate) const SUCCESS: Value = Value::Number(0);
 
 #[inline]
 fn guarded<R, const N: usize>(

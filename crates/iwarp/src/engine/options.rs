@@ -492,9 +492,9 @@ impl Options {
     }
 }
 
-/// One level, or what `tracing` takes for a filter (`warn,iwarp::cm=debug`): its most talkative. The
-/// trace of calls and accesses has to be asked for by itself: a part of the library that is to tell
-/// all has no more than the level below.
+/// One level, or what `tracing` takes for a filter (`warn,iwarp::cm=debug`): its most talkative.
+/// The trace of calls and accesses has to be asked for by itself: a filter that names a part of the
+/// library has the level below instead.
 fn log(text: &str) -> Option<Log> {
     let level = |directive: &str| {
         Some(match directive.rsplit('=').next()?.trim() {
