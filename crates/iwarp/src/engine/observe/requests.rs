@@ -3,9 +3,9 @@
 //! The send work requests of an observed queue pair that are under way.
 //!
 //! Requests of a send queue end in the order in which they were posted, so a list of them is enough
-//! to know which one ended. Requests without a completion are told of by their number, and only before
-//! the next completion; the core knows earlier how many are outstanding, and a look at the counters
-//! goes by that.
+//! to know which one ended. Requests without a completion are told of by their number, and only
+//! before the next completion; the core knows earlier how many are outstanding, and a look at the
+//! counters goes by that.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -104,7 +104,7 @@ impl Observed {
 
     /// So many requests have ended well without a completion.
     pub(crate) fn ended_silently(&mut self, count: u32) {
-        // Those that are ahead are among them.
+        // The requests that are ahead are among them.
         let new = count.wrapping_sub(std::mem::take(&mut self.ahead));
         self.end_silently(new as usize);
     }
