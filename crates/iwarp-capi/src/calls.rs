@@ -31,6 +31,11 @@ pub(crate) fn observer() -> Option<&'static SomeObserver> {
 /// The value of a function that has done what it should.
 pub(crate) const SUCCESS: Value = Value::Number(0);
 
+/// The result of a function that returns 0 or an error number.
+pub(crate) const fn outcome(number: c_int) -> Result<Value, c_int> {
+    if number == 0 { Ok(SUCCESS) } else { Err(number) }
+}
+
 /// A call that has begun. It has no `Drop`, as threads may be cancelled in it.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<const N: usize> {
@@ -119,25 +124,13 @@ macro_rules! numbers {
     ($($number:ty)*) => {
         $(impl Shown for $number {
             fn value(&self) -> Value {
-                Value::Number(i128::from(*self) as i64)
+                Value::Number(*self as i64)
             }
         })*
     };
 }
 
-numbers! { u8 u16 u32 i32 i64 u64 }
-
-impl Shown for usize {
-    fn value(&self) -> Value {
-        Value::Number(*self as i64)
-    }
-}
-
-impl Shown for isize {
-    fn value(&self) -> Value {
-        Value::Number(*self as i64)
-    }
-}
+numbers! { u8 u16 u32 i32 i64 u64 usize isize }
 
 impl Shown for () {
     fn value(&self) -> Value {

@@ -16,7 +16,7 @@ use super::context::{Held, tell_of_heir};
 use super::{Context, Life};
 use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq};
 use crate::calls::called;
-use crate::guard::{self, Errno, SUCCESS, set_errno};
+use crate::guard::{self, Errno, set_errno};
 use crate::refuse::{decline, refuse};
 
 /// A completion channel.
@@ -169,14 +169,12 @@ pub extern "C-unwind" fn ibv_get_cq_event(
                 *cq = std::ptr::with_exposed_provenance_mut(address);
                 // SAFETY: it stays until this event is acknowledged.
                 *cq_context = unsafe { (**cq).cq_context };
-                call.ended(|| Ok(SUCCESS));
-                return 0;
+                return call.returns(0);
             }
             Ok(Next::Wait(fd)) => fd,
             Err(error) => {
-                call.ended(|| Err(error.number()));
                 set_errno(error.number());
-                return -1;
+                return call.returns(-1);
             }
         };
         if let Err(error) = wait_cancellable(fd, None) {
@@ -186,9 +184,8 @@ pub extern "C-unwind" fn ibv_get_cq_event(
                 CompletionChannel::stop_looking();
                 Ok(())
             });
-            call.ended(|| Err(error.number()));
             set_errno(error.number());
-            return -1;
+            return call.returns(-1);
         }
         waited = true;
     }

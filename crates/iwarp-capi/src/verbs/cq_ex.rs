@@ -4,15 +4,14 @@
 
 use std::ffi::{c_int, c_uint};
 
-use iwarp::observe::Value;
 use iwarp::{WcStatus, WorkCompletion};
 
 use super::cq::Cq;
 use super::poll;
 use super::qp::show_failed;
 use crate::abi::{Op, ibv_cq_ex, ibv_wc};
-use crate::calls::told;
-use crate::guard::{self, Errno, SUCCESS};
+use crate::calls::{outcome, told};
+use crate::guard::{self, Errno};
 use crate::refuse::refuse;
 
 /// The functions with which a program looks at a completion: those it asked for.
@@ -61,9 +60,9 @@ impl Cq {
 }
 
 /// Unlike elsewhere, `errno` is not touched: an empty queue is the usual end.
-fn look(verb: &'static str, cq: &Cq) -> Result<Value, c_int> {
+fn look(verb: &'static str, cq: &Cq) -> c_int {
     let looked = guard::on_data_path(verb, || cq.look_at_next());
-    looked.map(|()| SUCCESS).map_err(|error| error.number())
+    looked.map_or_else(|error| error.number(), |()| 0)
 }
 
 extern "C" fn start_poll(cq: &Cq, attr: *const u32) -> c_int {
@@ -76,14 +75,14 @@ extern "C" fn start_poll(cq: &Cq, attr: *const u32) -> c_int {
         return refused.map_or_else(|error| error.number(), |()| 0);
     }
     let looked = look("ibv_start_poll", cq);
-    told!(ibv_start_poll(cq, attr), looked);
-    looked.map_or_else(|number| number, |_| 0)
+    told!(ibv_start_poll(cq, attr), outcome(looked));
+    looked
 }
 
 extern "C" fn next_poll(cq: &Cq) -> c_int {
     let looked = look("ibv_next_poll", cq);
-    told!(ibv_next_poll(cq), looked);
-    looked.map_or_else(|number| number, |_| 0)
+    told!(ibv_next_poll(cq), outcome(looked));
+    looked
 }
 
 extern "C" fn end_poll(_: &Cq) {}

@@ -18,7 +18,7 @@ use super::srq::Srq;
 use crate::abi::flags::*;
 use crate::abi::{ibv_async_event, ibv_context};
 use crate::calls::called;
-use crate::guard::{self, Errno, SUCCESS, set_errno};
+use crate::guard::{self, Errno, set_errno};
 
 fn describe(event: AsyncEvent) -> Option<(Key, c_uint)> {
     Some(match event {
@@ -62,26 +62,21 @@ pub extern "C-unwind" fn ibv_get_async_event(
             Ok(Some((object, event_type))) => {
                 let element: *mut c_void = std::ptr::with_exposed_provenance_mut(object);
                 *event = ibv_async_event { element, event_type };
-                call.ended(|| Ok(SUCCESS));
-                return 0;
+                return call.returns(0);
             }
             Ok(None) if is_nonblocking(fd) => {
-                call.ended(|| Err(libc::EAGAIN));
                 set_errno(libc::EAGAIN);
-                return -1;
+                return call.returns(-1);
             }
             Ok(None) => {}
             Err(error) => {
-                call.ended(|| Err(error.number()));
                 set_errno(error.number());
-                return -1;
+                return call.returns(-1);
             }
         }
         if let Err(error) = wait_cancellable(fd, None) {
-            let error = Errno::from(error);
-            call.ended(|| Err(error.number()));
-            set_errno(error.number());
-            return -1;
+            set_errno(Errno::from(error).number());
+            return call.returns(-1);
         }
     }
 }

@@ -5,7 +5,6 @@
 use std::ffi::{c_int, c_uint};
 use std::mem::MaybeUninit;
 
-use iwarp::observe::Value;
 use iwarp::{
     AtomicOp, Destination, Payload, PostError, QpType, RecvRequest, SendOp, SendRequest, Sge, Stag,
     TaggedOffset,
@@ -18,8 +17,8 @@ use super::qp::Qp;
 use super::srq::Srq;
 use crate::abi::flags::*;
 use crate::abi::{ibv_recv_wr, ibv_send_wr};
-use crate::calls::told;
-use crate::guard::{self, Errno, SUCCESS, set_errno};
+use crate::calls::{outcome, told};
+use crate::guard::{self, Errno, set_errno};
 use crate::refuse::{decline, refuse};
 
 /// Requests of a list that are handed over together.
@@ -191,9 +190,9 @@ fn finish<T>(
     result: Result<Result<(), (*mut T, Errno)>, Errno>,
     first: *mut T,
     bad: *mut *mut T,
-) -> Result<Value, c_int> {
+) -> c_int {
     let (wr, mut error) = match result {
-        Ok(Ok(())) => return Ok(SUCCESS),
+        Ok(Ok(())) => return 0,
         Ok(Err(refused)) => refused,
         Err(panicked) => (first, panicked),
     };
@@ -203,15 +202,8 @@ fn finish<T>(
         unsafe { bad.write_unaligned(wr) };
     }
     error.say(verb);
-    Err(error.number())
-}
-
-/// The value that such a call returns, which is its `errno` too.
-#[inline]
-fn answer(result: Result<Value, c_int>) -> c_int {
-    let Err(number) = result else { return 0 };
-    set_errno(number);
-    number
+    set_errno(error.number());
+    error.number()
 }
 
 /// `ibv_post_send`
@@ -225,8 +217,8 @@ pub(crate) extern "C" fn post_send(
     // SAFETY: the program passes a list of requests.
     let posted = guard::on_data_path(VERB, || Ok(unsafe { send_list(qp, wr) }));
     let result = finish(VERB, posted, wr, bad);
-    told!(ibv_post_send(qp, wr, bad), result);
-    answer(result)
+    told!(ibv_post_send(qp, wr, bad), outcome(result));
+    result
 }
 
 /// # Safety
@@ -485,8 +477,8 @@ pub(crate) extern "C" fn post_recv(
     // SAFETY: the program passes a list of requests.
     let posted = guard::on_data_path(VERB, || Ok(unsafe { receive_list(wr, post) }));
     let result = finish(VERB, posted, wr, bad);
-    told!(ibv_post_recv(qp, wr, bad), result);
-    answer(result)
+    told!(ibv_post_recv(qp, wr, bad), outcome(result));
+    result
 }
 
 /// `ibv_post_srq_recv`
@@ -507,8 +499,8 @@ pub(crate) extern "C" fn post_srq_recv(
     // SAFETY: the program passes a list of requests.
     let posted = guard::on_data_path(VERB, || Ok(unsafe { receive_list(wr, post) }));
     let result = finish(VERB, posted, wr, bad);
-    told!(ibv_post_srq_recv(srq, wr, bad), result);
-    answer(result)
+    told!(ibv_post_srq_recv(srq, wr, bad), outcome(result));
+    result
 }
 
 /// # Safety
