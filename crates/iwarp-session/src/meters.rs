@@ -162,10 +162,7 @@ impl Meters {
         let operations = &self.operations[Kind::of(completion.op) as usize];
         if completion.status == WcStatus::Success {
             operations.completed.increment(1);
-            // A Write with immediate data of the peer is no message.
-            if completion.op != WcOp::RecvWriteImmediate && completion.op != WcOp::RecvImmediate {
-                operations.bytes.increment(completion.byte_len.into());
-            }
+            operations.bytes.increment(completion.payload_len().into());
         } else {
             operations.failed.increment(1);
         }

@@ -189,6 +189,16 @@ impl WorkCompletion {
         }
     }
 
+    /// Bytes of payload that the operation moved, if it ended well: none of a receive that only
+    /// carried immediate data, or those of a Write.
+    #[doc(hidden)]
+    pub const fn payload_len(&self) -> u32 {
+        match self.op {
+            WcOp::RecvImmediate | WcOp::RecvWriteImmediate => 0,
+            _ => self.byte_len,
+        }
+    }
+
     /// The four bytes that came with a Send or Write; of Immediate Data that came alone, its
     /// first four.
     pub fn immediate_word(&self) -> Option<[u8; 4]> {

@@ -35,8 +35,8 @@ impl Locked {
             report_unsignaled();
         }
         if let Some(observed) = &mut self.program.observed {
-            let told = !self.core.has_events();
-            observed.posted(request, || told.then(|| self.core.outstanding().0));
+            let core = &self.core;
+            observed.posted(request, || (!core.has_events()).then(|| core.outstanding().0));
         }
         Ok(())
     }

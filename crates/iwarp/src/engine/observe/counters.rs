@@ -2,7 +2,7 @@
 
 //! Counters of a queue pair: its operations by kind, and their bytes.
 
-use iwarp_types::{SendOp, WcOp, WcStatus, WorkCompletion};
+use iwarp_types::{SendOp, WcStatus, WorkCompletion};
 
 /// Work requests of one kind. A request that is refused when it is posted counts nowhere.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -78,9 +78,8 @@ impl Counters {
 
     #[inline]
     pub(super) fn received(&mut self, completion: &WorkCompletion) {
-        let is_message = completion.op == WcOp::Recv;
-        let bytes = if is_message { completion.byte_len } else { 0 };
-        self.receives.ended(completion.status == WcStatus::Success, bytes.into());
+        let is_good = completion.status == WcStatus::Success;
+        self.receives.ended(is_good, completion.payload_len().into());
     }
 }
 
