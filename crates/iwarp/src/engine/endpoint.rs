@@ -52,7 +52,7 @@ pub(crate) use self::attach::Adoption;
 pub(crate) use self::core::{CoreConfig, EndpointCore, Multicast, NO_RECEIVE, WireCore};
 pub(crate) use self::exchange::{Choice, PacketListener};
 use self::placing::Placing;
-use self::postponed::Postponed;
+use self::postponed::{Postponed, Postpones};
 use crate::engine::Engine;
 use crate::engine::cq::CqCore;
 use crate::engine::ended::{ConnectionObserver, Ended};
@@ -94,7 +94,7 @@ pub(crate) struct Endpoint {
     events: Arc<AsyncQueue>,
     placing: Placing,
     /// Some receives have completed and were not reported yet.
-    postpones: AtomicBool,
+    postpones: Postpones,
     /// The core has asked for a call at some time.
     wants_timer: AtomicBool,
     overran: AtomicBool,
@@ -303,7 +303,7 @@ impl Endpoint {
             qp_type: config.qp_type,
             events,
             placing: Placing::new(),
-            postpones: AtomicBool::new(false),
+            postpones: Postpones::new(),
             wants_timer: AtomicBool::new(false),
             overran: AtomicBool::new(false),
             number,

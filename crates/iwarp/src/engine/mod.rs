@@ -128,6 +128,7 @@ pub(crate) mod users;
 mod variables;
 pub(crate) mod wake_fd;
 pub(crate) mod worker;
+pub(crate) mod writing;
 
 use std::any::Any;
 use std::io;

@@ -71,3 +71,13 @@ impl<T> DerefMut for Guard<'_, T> {
         &mut self.0
     }
 }
+
+/// Runs a model in all interleavings with so many preemptions. Complete exploration of one that has
+/// several locks takes hours, and tokens can be passed to and fro without end; every known bug of
+/// this kind needs two preemptions.
+#[cfg(all(test, model))]
+pub(crate) fn explore(preemptions: usize, run: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(run);
+}

@@ -11,7 +11,7 @@ use super::{Attended, Served, enter, leave, leave_to_worker, look_after};
 use crate::engine::handover::{Cause, Handover, Silence};
 use crate::engine::policy::table::LEASE;
 use crate::engine::ready_list::{Bell, ReadyList};
-use crate::engine::sync::{AtomicBool, Mutex, Ordering};
+use crate::engine::sync::{AtomicBool, Mutex, Ordering, explore};
 
 /// Turns of the worker of which more show that it spins. It looks 16 times where the word that says
 /// what callers do has remained behind them, as it rarely may.
@@ -315,13 +315,6 @@ fn beside_the_worker(port: Port, call: fn(&World), looks: &'static [u64]) -> Arc
     caller.join().unwrap();
     worker.join().unwrap();
     world
-}
-
-/// Complete exploration takes hours; every known bug of this kind needs two preemptions.
-fn explore(preemptions: usize, run: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.check(run);
 }
 
 fn caller_leaves(port: Port) {

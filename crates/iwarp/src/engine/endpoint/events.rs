@@ -162,8 +162,7 @@ impl Endpoint {
             program.held_back.push(completion);
             return true;
         }
-        if program.postponed.is_next() && program.postponed.push(&completion) {
-            self.postpones.store(true, Ordering::Relaxed);
+        if self.postpones.keep(&completion, &mut program.postponed) {
             return true;
         }
         self.report_receive(completion, program)

@@ -13,7 +13,8 @@ use iwarp_types::WorkCompletion;
 
 use super::Endpoint;
 use crate::engine::mover::StreamMover;
-use crate::engine::sync::Ordering;
+use crate::engine::sync::{AtomicBool, Ordering};
+use crate::engine::writing::Writing;
 
 /// See the [module](self).
 #[derive(Default)]
@@ -26,13 +27,13 @@ pub(super) struct Postponed {
 impl Postponed {
     /// True if the next one is to wait: those behind it wait as well.
     #[inline]
-    pub(super) fn is_next(&self) -> bool {
+    fn is_next(&self) -> bool {
         self.more || !self.completions.is_empty()
     }
 
     /// False where there is no memory to keep it in.
     #[cold]
-    pub(super) fn push(&mut self, completion: &WorkCompletion) -> bool {
+    fn push(&mut self, completion: &WorkCompletion) -> bool {
         let has_room = self.completions.try_reserve(1).is_ok();
         if has_room {
             self.completions.push(*completion);
@@ -46,6 +47,53 @@ impl Postponed {
     }
 }
 
+/// The mark that some receives wait. It changes with the endpoint's lock and is read without: the
+/// thread that has set it reads it, and so does the one that sends, to which the token shows it.
+#[derive(Debug)]
+pub(super) struct Postpones(AtomicBool);
+
+impl Postpones {
+    pub(super) fn new() -> Self {
+        Self(AtomicBool::new(false))
+    }
+
+    /// True if some wait.
+    #[inline]
+    pub(super) fn any(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Has a receive wait if the next one is to. False where it is to be reported now.
+    #[inline]
+    pub(super) fn keep(&self, completion: &WorkCompletion, waiting: &mut Postponed) -> bool {
+        let kept = waiting.is_next() && waiting.push(completion);
+        if kept {
+            self.0.store(true, Ordering::Relaxed);
+        }
+        kept
+    }
+
+    /// Takes those that wait, to be reported before the lock is given up.
+    fn take(&self, waiting: &mut Postponed) -> Vec<WorkCompletion> {
+        self.0.store(false, Ordering::Relaxed);
+        std::mem::take(&mut waiting.completions)
+    }
+
+    /// Has those that wait reported, or `leave` ask the thread that writes to look for them: it may
+    /// have looked already.
+    #[inline]
+    fn hand_on(&self, writing: &Writing, leave: impl FnOnce(), report: impl FnOnce()) {
+        if !self.any() {
+            return;
+        }
+        if writing.is_on() {
+            leave();
+        } else {
+            report();
+        }
+    }
+}
+
 impl Endpoint {
     /// True if receives that complete now are to wait.
     #[inline]
@@ -56,7 +104,7 @@ impl Endpoint {
     /// True if some wait.
     #[inline]
     pub(crate) fn postpones(&self) -> bool {
-        self.postpones.load(Ordering::Relaxed)
+        self.postpones.any()
     }
 
     /// Reports those that wait.
@@ -67,11 +115,16 @@ impl Endpoint {
         }
     }
 
+    /// Reports those that wait, or leaves them to the thread that writes.
+    #[inline]
+    pub(crate) fn hand_on_or_leave(&self, writing: &Writing, leave: impl FnOnce()) {
+        self.postpones.hand_on(writing, leave, || self.report_postponed());
+    }
+
     #[cold]
     fn report_postponed(&self) {
         let mut locked = self.core.lock();
-        self.postpones.store(false, Ordering::Relaxed);
-        let mut completions = std::mem::take(&mut locked.program.postponed.completions);
+        let mut completions = self.postpones.take(&mut locked.program.postponed);
         let mut overrun = false;
         for completion in completions.drain(..) {
             overrun |= !self.report_receive(completion, &mut locked.program);
@@ -84,3 +137,6 @@ impl Endpoint {
         }
     }
 }
+
+#[cfg(all(test, model))]
+mod model;

@@ -78,9 +78,10 @@ use crate::engine::mover::StreamMover;
 use crate::engine::policy::habits::Arrival;
 use crate::engine::poll_set::By;
 use crate::engine::send_memory::Loan;
-use crate::engine::sync::{AtomicBool, Mutex, Ordering};
+use crate::engine::sync::Mutex;
 use crate::engine::token::Token;
 use crate::engine::worker::Deadline;
+use crate::engine::writing::Writing;
 use crate::port::{Descriptors, Port, Vitals};
 
 /// A stream bound to a queue pair.
@@ -98,8 +99,7 @@ pub(crate) struct Link {
     /// Before the stream, which it has the descriptor of.
     reactor: Reactor,
     stream: Box<dyn Port>,
-    /// The stream is given bytes whose work requests have not completed yet.
-    writing: AtomicBool,
+    writing: Writing,
     lingering: Mutex<Option<Deadline>>,
     watch: Watch,
     /// Bytes that are built and wait.
@@ -230,7 +230,7 @@ impl StreamMover for Link {
     }
 
     fn is_writing(&self) -> bool {
-        self.writing.load(Ordering::Acquire)
+        self.writing.is_on()
     }
 
     fn is_closed(&self) -> bool {
@@ -284,7 +284,7 @@ impl Link {
             flags: Flags::new(),
             reactor: Reactor::new(),
             stream,
-            writing: AtomicBool::new(false),
+            writing: Writing::new(),
             lingering: Mutex::new(None),
             watch: Watch::new(Some(options.user_timeout)),
             budget: TRANSMIT_BUDGET.min(loan.octets()),

@@ -17,8 +17,6 @@ use super::close::Intent;
 use super::flags::{PEER_WATCHED, WRITE_BLOCKED, WRITE_ENDED};
 use super::pipes::Outgoing;
 use super::{Link, bad_address};
-use crate::engine::mover::StreamMover;
-use crate::engine::sync::Ordering;
 use crate::port::Port;
 
 /// Bytes that wait in a transmit queue before nothing more is built.
@@ -111,16 +109,14 @@ impl Link {
             if out.is_empty() {
                 break;
             }
-            self.writing.store(true, Ordering::Release);
-            let written = self.write(&tx.outgoing, out);
-            let taken = written.map(|n| {
+            let taken: io::Result<Taken> = self.writing.during(|| {
+                let n = self.write(&tx.outgoing, out)?;
                 tx.sent += n as u64;
                 if let Some(fate) = &self.fate {
                     fate.sent(n);
                 }
-                tx.outgoing.taken(endpoint, out, n)
+                Ok(tx.outgoing.taken(endpoint, out, n))
             });
-            self.writing.store(false, Ordering::Release);
             endpoint.hand_on_postponed();
             let taken = match taken {
                 Ok(taken) => taken,
@@ -185,14 +181,11 @@ impl Link {
     /// Reports the receives that have waited, or leaves them to the thread that sends.
     #[inline]
     pub(super) fn hand_on_postponed(&self) {
-        if self.endpoint.postpones() && self.is_writing() {
-            // The thread that has the token looks for them once more.
+        self.endpoint.hand_on_or_leave(&self.writing, || {
             self.tx.request(|tx| {
                 self.transmit_some(tx);
             });
-        } else {
-            self.endpoint.hand_on_postponed();
-        }
+        });
     }
 
     pub(super) fn give_back(&self, tx: &mut Tx) {
