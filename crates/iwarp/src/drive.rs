@@ -223,7 +223,7 @@ impl Drive {
         while driven.channel.take_ready().is_some() {}
         Ok(match driven.turn(None, completed) {
             TaskTurn::Next | TaskTurn::AfterOthers => Turn::Again,
-            TaskTurn::Sleep => Turn::Sleep,
+            TaskTurn::Sleep | TaskTurn::SleepOnStream => Turn::Sleep,
         })
     }
 

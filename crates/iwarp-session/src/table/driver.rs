@@ -49,6 +49,7 @@ impl Core {
             stream: None,
             bell: None,
             sleeps: false,
+            on_stream: false,
             told: true,
             rounds: 0,
         };
@@ -71,6 +72,8 @@ struct Driver {
     bell: Option<Arc<Bell>>,
     /// It has nothing to do until the channel or the stream is ready.
     sleeps: bool,
+    /// Its last turn has left it to the stream to tell of what comes there.
+    on_stream: bool,
     /// The channel has woken it.
     told: bool,
     rounds: usize,
@@ -148,7 +151,8 @@ impl Driver {
                     }
                 }
                 TaskTurn::AfterOthers => return Poll::Ready(Ok(Break::AfterOthers)),
-                TaskTurn::Sleep => self.sleeps = true,
+                TaskTurn::Sleep => (self.sleeps, self.on_stream) = (true, false),
+                TaskTurn::SleepOnStream => (self.sleeps, self.on_stream) = (true, true),
             }
         }
     }
@@ -187,7 +191,7 @@ impl Driver {
         stream: Option<&dyn ReactorStream>,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
-        if let Some(stream) = stream
+        if let Some(stream) = stream.filter(|_| self.on_stream)
             && let Poll::Ready(result) = stream.poll_input(context)
         {
             return Poll::Ready(result);

@@ -24,9 +24,11 @@ pub enum TaskTurn {
     Next,
     /// The woken tasks have their turns, then it has its next.
     AfterOthers,
-    /// There is nothing left: it sleeps until the descriptor or the stream is ready, as all that
-    /// comes from now on makes them.
+    /// There is nothing left: it sleeps until the descriptor is ready, as all that comes from now on
+    /// makes it.
     Sleep,
+    /// Likewise, and what comes on the stream makes only the stream ready.
+    SleepOnStream,
 }
 
 /// The caller takes what completes until this is dropped: see [`Drive::collecting`].
@@ -84,10 +86,11 @@ impl Driven {
             Polled::Nothing(_) | Polled::Moved | Polled::Taken => return TaskTurn::Next,
         }
         group.handover.wait_for_runtime();
-        if !is_told {
-            // Nor does what comes wait for the worker's timer.
-            group.unsilence();
+        if is_told {
+            return TaskTurn::SleepOnStream;
         }
+        // Nor does what comes wait for the worker's timer.
+        group.unsilence();
         TaskTurn::Sleep
     }
 }

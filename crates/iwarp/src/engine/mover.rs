@@ -68,7 +68,10 @@ pub trait ReactorStream: fmt::Debug + Send + Sync {
     /// True if the reactor tells of all that comes from now on and concerns this stream: nothing
     /// else is awaited, and the last read left nothing.
     fn is_told_by_reactor(&self) -> bool;
-    /// Ready when something has come since the last time; never where the poll group tells of it.
+    /// Ready when something has come since the last time, or the place was given up. To be asked
+    /// where [`Self::is_told_by_reactor`] was true, even if it is so no more: another thread that
+    /// reads at this moment may take what has come, and a task that was not registered here then
+    /// would not be told of what comes next.
     ///
     /// # Errors
     ///

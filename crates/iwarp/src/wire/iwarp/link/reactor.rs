@@ -13,8 +13,10 @@ use std::os::fd::AsRawFd;
 use std::task::{Context, Poll};
 
 use super::Link;
-use super::flags::{AWAITS_WRITING, CLOSED, END_HELD, READ_ENDED, READ_STALLED, WRITE_BLOCKED};
-use crate::engine::mover::{Enter, ReactorPlace, ReactorStream, StreamMover};
+use super::flags::{
+    AWAITS_WRITING, CLOSED, END_HELD, Flags, READ_ENDED, READ_STALLED, WRITE_BLOCKED,
+};
+use crate::engine::mover::{Enter, ReactorPlace, ReactorStream};
 use crate::engine::sync::{AtomicBool, Mutex, Ordering};
 
 /// The stream's place in a reactor.
@@ -22,11 +24,12 @@ use crate::engine::sync::{AtomicBool, Mutex, Ordering};
 pub(super) struct Reactor {
     /// Of the link's own descriptor: it is given up before the link closes that.
     place: Mutex<Option<Box<dyn ReactorPlace>>>,
-    /// There is a place.
+    /// There is a place. It changes with the lock.
     is_in: AtomicBool,
     /// The last read took all there was.
     drained: AtomicBool,
-    /// A posted request goes out with the next turn of the task that drives, which is due.
+    /// A posted request goes out with the next turn of the task that drives, which is due. No
+    /// ordering is needed: posts and the thread that sends take the endpoint's lock.
     gathers: AtomicBool,
 }
 
@@ -40,7 +43,7 @@ impl Reactor {
     /// A read took all there was, or left something.
     #[inline]
     pub(super) fn has_read(&self, all: bool) {
-        self.drained.store(all, Ordering::Release);
+        self.drained.store(all, Ordering::Relaxed);
     }
 
     /// True if a task may be asleep here.
@@ -49,35 +52,75 @@ impl Reactor {
         self.is_in.load(Ordering::SeqCst)
     }
 
-    /// True if posted requests may be left to the task that drives. To be asked after the post.
-    #[inline]
-    pub(super) fn gathers(&self) -> bool {
-        self.gathers.load(Ordering::SeqCst)
+    /// Takes the place that `enter` makes, unless the link of these `flags` is closed.
+    fn enter(
+        &self,
+        flags: &Flags,
+        enter: impl FnOnce() -> io::Result<Box<dyn ReactorPlace>>,
+    ) -> io::Result<()> {
+        let mut place = self.place.lock();
+        // A thread that closes the link says so before it takes the lock.
+        if !flags.has(CLOSED) {
+            *place = Some(enter()?);
+            self.is_in.store(true, Ordering::SeqCst);
+        }
+        Ok(())
     }
 
     /// Gives up the place.
     pub(super) fn leave(&self) {
-        self.is_in.store(false, Ordering::SeqCst);
-        self.gathers.store(false, Ordering::SeqCst);
-        let place = self.place.lock().take();
+        let place = {
+            let mut place = self.place.lock();
+            self.is_in.store(false, Ordering::SeqCst);
+            self.gathers.store(false, Ordering::Relaxed);
+            place.take()
+        };
         // Without the lock: a waker may be dropped with it.
         drop(place);
+    }
+
+    /// True if posted requests may be left to the task that drives. To be asked after the post.
+    #[inline]
+    pub(super) fn gathers(&self) -> bool {
+        self.gathers.load(Ordering::Relaxed)
+    }
+
+    /// Has posts left to the task that drives, if it is told here. False if it is not.
+    fn gather(&self) -> bool {
+        let gathers = self.is_in();
+        self.gathers.store(gathers, Ordering::Relaxed);
+        gathers
+    }
+
+    /// Ends [`Self::gather`]. True if that task is to send what was posted.
+    fn end_gathering(&self) -> bool {
+        // The task set it itself. A thread that has seen it set has posted before.
+        self.gathers() && self.gathers.swap(false, Ordering::Relaxed)
+    }
+
+    /// True if the reactor tells of all that comes and concerns the link of these `flags`.
+    fn tells(&self, flags: &Flags) -> bool {
+        const OTHERS: u32 =
+            WRITE_BLOCKED | AWAITS_WRITING | READ_STALLED | END_HELD | READ_ENDED | CLOSED;
+        self.is_in() && self.drained.load(Ordering::Relaxed) && !flags.has(OTHERS)
+    }
+
+    /// Also ready where there is no place any more.
+    fn poll_input(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &*self.place.lock() {
+            Some(place) => place.poll_input(context),
+            None => Poll::Ready(Ok(())),
+        }
     }
 }
 
 impl ReactorStream for Link {
     fn enter_reactor(&self, enter: Enter<'_>) -> io::Result<()> {
         self.reactor.leave();
-        let Some(fd) = self.stream.descriptors().stream().filter(|_| !self.may_hold) else {
-            return Ok(());
-        };
-        let mut place = self.reactor.place.lock();
-        if self.is_closed() {
-            return Ok(());
+        match self.stream.descriptors().stream().filter(|_| !self.may_hold) {
+            Some(fd) => self.reactor.enter(&self.flags, || enter(fd.as_raw_fd())),
+            None => Ok(()),
         }
-        *place = Some(enter(fd.as_raw_fd())?);
-        self.reactor.is_in.store(true, Ordering::SeqCst);
-        Ok(())
     }
 
     fn leave_reactor(&self) {
@@ -85,33 +128,23 @@ impl ReactorStream for Link {
     }
 
     fn gather(&self) -> bool {
-        let gathers = self.reactor.is_in();
-        self.reactor.gathers.store(gathers, Ordering::SeqCst);
-        gathers
+        self.reactor.gather()
     }
 
     fn send_gathered(&self) {
-        // The task set it itself. A thread that has seen it set has posted before.
-        if self.reactor.gathers() && self.reactor.gathers.swap(false, Ordering::SeqCst) {
+        if self.reactor.end_gathering() {
             self.send();
         }
     }
 
     fn is_told_by_reactor(&self) -> bool {
-        const OTHERS: u32 =
-            WRITE_BLOCKED | AWAITS_WRITING | READ_STALLED | END_HELD | READ_ENDED | CLOSED;
-        self.reactor.is_in()
-            && self.reactor.drained.load(Ordering::Acquire)
-            && !self.flags.has(OTHERS)
+        self.reactor.tells(&self.flags)
     }
 
     fn poll_input(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if !self.is_told_by_reactor() {
-            return Poll::Pending;
-        }
-        match &*self.reactor.place.lock() {
-            Some(place) => place.poll_input(context),
-            None => Poll::Pending,
-        }
+        self.reactor.poll_input(context)
     }
 }
+
+#[cfg(all(test, model))]
+mod model;
