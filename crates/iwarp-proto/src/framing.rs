@@ -10,6 +10,19 @@
 //! RFC 5041 §3 lists the duties of an LLP. The framing keeps the boundaries of segments (4) and
 //! tells their lengths (7). Its transport delivers all octets in order and once, or says that the
 //! stream is lost (3, 11). A digest as strong as CRC32c (6) may come from either.
+//!
+//! # A wing without MPA
+//!
+//! It makes both halves with its framing and begins with terms of its own
+//! ([`Terms::new`](crate::qp::Terms::new)). A [`StreamCore`](iwarp_types::StreamCore) may do so
+//! outside this project; it is handed `&dyn Memory`, which is a [`Memory`](iwarp_types::Memory), too.
+//! Three things it has to know:
+//!
+//! - Staging buffers need room for the longest frame: [`Frame::max_ulpdu`].
+//! - One use of a buffer lasts for one frame, so the bound of 64 KiB on it ([`iwarp_types::Use`])
+//!   holds only where no frame is longer. MPA's cannot be.
+//! - A ULPDU too short for a DDP header is reported with the code that MPA has for a wrong length
+//!   (layer 2, type 0, code 3), as the RFCs give none and the queue pair knows no framing.
 
 use iwarp_types::Digest;
 use thiserror::Error;

@@ -41,6 +41,28 @@ pub enum Event<T = Reason, F = Reason> {
     LastReceiveReached,
 }
 
+impl<T: Into<Reason>, F: Cause> Event<T, F> {
+    /// The event with its reasons in the words of the verbs, as a
+    /// [`BoxedCore`](crate::BoxedCore) tells it.
+    pub fn into_words(self) -> Event {
+        match self {
+            Self::SendCompleted(completion) => Event::SendCompleted(completion),
+            Self::SilentSends(count) => Event::SilentSends(count),
+            Self::ReceiveCompleted(completion) => Event::ReceiveCompleted(completion),
+            Self::FirstHeard => Event::FirstHeard,
+            Self::HeldBack => Event::HeldBack,
+            Self::NoReceive => Event::NoReceive,
+            Self::OtherDevice => Event::OtherDevice,
+            Self::Disconnected => Event::Disconnected,
+            Self::Terminated(reason) => Event::Terminated(reason.into()),
+            Self::Fault(fault) => Event::Fault(fault.reason()),
+            Self::Lost => Event::Lost,
+            Self::SendQueueDrained => Event::SendQueueDrained,
+            Self::LastReceiveReached => Event::LastReceiveReached,
+        }
+    }
+}
+
 /// A fault as a core found it; shown, it says in which detail.
 pub trait Cause: fmt::Display {
     /// The reason that the peer is told.

@@ -212,3 +212,55 @@ pub trait Memory {
     /// Makes an STag invalid (a window, or a region that allows it).
     fn invalidate(&self, who: Accessor, stag: Stag, by: Invalidator) -> Result<(), AccessError>;
 }
+
+/// Passes each method on to the memory behind the reference, for protocols that are generic over
+/// theirs and are handed one of any type ([`StreamCore`](crate::StreamCore)). A use of it means
+/// nothing ([`EachAnew`]): a thread that revokes an STag waits for one segment.
+macro_rules! behind_reference {
+    ($($method:ident($($arg:ident: $type:ty),+) -> $result:ty;)+) => {
+        impl<'m> Memory for &'m dyn Memory {
+            type Use<'a>
+                = EachAnew<'a, dyn Memory + 'm>
+            where
+                Self: 'a;
+
+            fn begin_use(
+                &self,
+                who: Accessor,
+                stag: Stag,
+                usage: Usage,
+            ) -> Result<Self::Use<'_>, AccessError> {
+                Ok(EachAnew { memory: *self, who, stag, usage })
+            }
+
+            $(fn $method(&self, $($arg: $type),+) -> Result<$result, AccessError> {
+                (**self).$method($($arg),+)
+            })+
+        }
+    };
+}
+
+behind_reference! {
+    check_remote(who: Accessor, stag: Stag, to: TaggedOffset, len: u64, access: RemoteAccess) -> ();
+    place_remote(who: Accessor, stag: Stag, to: TaggedOffset, data: &[u8]) -> ();
+    gather_remote(
+        who: Accessor,
+        stag: Stag,
+        to: TaggedOffset,
+        dst: &mut [u8],
+        digest: Option<&mut Digest>
+    ) -> ();
+    find_remote(who: Accessor, stag: Stag, to: TaggedOffset, len: u64) -> ();
+    find_local(who: Accessor, sge: Sge) -> ();
+    atomic(who: Accessor, stag: Stag, to: TaggedOffset, op: AtomicOp) -> u64;
+    check_local(who: Accessor, sge: Sge, write: bool) -> ();
+    place_local(who: Accessor, sge: Sge, data: &[u8]) -> ();
+    gather_local(
+        who: Accessor,
+        sge: Sge,
+        dst: &mut [u8],
+        digest: Option<&mut Digest>
+    ) -> ();
+    bind_window(who: Accessor, bind: Bind) -> ();
+    invalidate(who: Accessor, stag: Stag, by: Invalidator) -> ();
+}

@@ -10,11 +10,12 @@
 //! gathers and frames them. Both reach the queue pair through [`Shared`], which is a mutex in the
 //! engine and a `RefCell` in the simulator. The framing is the caller's: its two halves are made
 //! with a [`Deframe`](crate::framing::Deframe) and a [`Frame`](crate::framing::Frame), MPA's
-//! ([`Negotiated::deframer`], [`Negotiated::framer`]) or another transport's.
+//! ([`Negotiated::deframer`](crate::mpa::startup::Negotiated::deframer),
+//! [`framer`](crate::mpa::startup::Negotiated::framer)) or another transport's.
 //!
 //! In:
 //! - [`Qp::post_send`], [`Qp::post_recv`]: work requests;
-//! - [`Qp::establish`]: MPA start-up is done, Full Operation begins;
+//! - [`Qp::establish`]: the ends have agreed on [`Terms`], Full Operation begins;
 //! - [`Receiver::receive`]: octets of the stream; [`Receiver::eof`], [`Qp::lost`]: its end;
 //! - [`Receiver::receive`] once more, without new octets, when receives may be there and
 //!   [`Qp::has_parked`];
@@ -53,7 +54,7 @@
 //! or Atomic of the program's acknowledges what stands before it as well. The answering side's
 //! share: a message has been received when it is in its receive, so where [`Config::park`] keeps
 //! one, requests behind it are answered after that, or never. These Reads use the
-//! spare depths of [`Negotiated`] where the peer granted one, otherwise what the program leaves
+//! spare depths of [`Terms`] where the peer granted one, otherwise what the program leaves
 //! free; a peer that takes no Reads at all acknowledges nothing, and requests complete as without.
 //! Requests that were sent and not acknowledged when the stream ends are flushed.
 //!
@@ -107,6 +108,7 @@ mod receive;
 mod short;
 mod sq;
 mod terminated;
+mod terms;
 mod transmit;
 
 #[cfg(test)]
@@ -120,7 +122,7 @@ use iwarp_types::{
     Time, TransitionError, WcStatus,
 };
 
-use crate::mpa::startup::{Negotiated, Role, Rtr};
+use crate::mpa::startup::{Role, Rtr};
 use crate::rdmap::hello::{PeerKind, RNR_WITHOUT_END};
 use crate::rdmap::reads::{InboundReads, OutboundReads};
 use crate::rdmap::wire::TerminateCode;
@@ -131,6 +133,7 @@ pub use config::Config;
 pub use inbound::park::Park;
 pub use iwarp_types::{Disposition, Extensions, Wanted};
 pub use receive::{Direct, Receiver};
+pub use terms::Terms;
 pub use transmit::{Piece, Source, Taken, Transmit, Transmitter};
 
 use inbound::Inbound;
@@ -301,11 +304,12 @@ impl Qp {
         Ok(())
     }
 
-    /// Enters Full Operation: MPA start-up has agreed on `terms`. The queue pair goes to
-    /// [`QpState::Rts`] from Init or Rtr.
+    /// Enters Full Operation: the ends have agreed on `terms`, such as MPA's.
+    /// The queue pair goes to [`QpState::Rts`] from Init or Rtr.
     ///
     /// `sequence starts`: every MSN begins at 1, on both sides (RFC 5041 §4.3).
-    pub fn establish(&mut self, terms: &Negotiated, now: Time) {
+    pub fn establish(&mut self, terms: impl Into<Terms>, now: Time) {
+        let terms = terms.into();
         self.role = terms.role;
         self.stream = Stream::Operating;
         self.orq = OutboundReads::new(usize::from(terms.ord), usize::from(terms.spare_ord));
@@ -315,7 +319,7 @@ impl Qp {
         if self.config.acknowledge && terms.outbound() > 0 {
             self.sq.await_acknowledgements();
         }
-        self.outbound = Outbound::new(terms);
+        self.outbound = Outbound::new(&terms);
         self.inbound = Inbound::default();
         self.peer = PeerKind::new(self.config.extensions);
         if self.rnr_retry != RNR_WITHOUT_END {
@@ -345,7 +349,7 @@ impl Qp {
 
     /// As [`Self::establish`], for a queue pair that the program itself takes through its states:
     /// it stays in Rtr until the program moves it on.
-    pub fn establish_in_place(&mut self, terms: &Negotiated, now: Time) {
+    pub fn establish_in_place(&mut self, terms: impl Into<Terms>, now: Time) {
         let before = self.state;
         self.establish(terms, now);
         self.in_place = true;

@@ -14,10 +14,10 @@ use iwarp_types::{
 
 use crate::ddp::tx::{Message, Run};
 use crate::ddp::wire::Header;
-use crate::mpa::startup::{Negotiated, Role, Rtr};
+use crate::mpa::startup::{Role, Rtr};
 pub(crate) use crate::qp::outbound::plain::ShortFraming;
 use crate::qp::outbound::plain::request_body;
-use crate::qp::{Qp, Stream, Taken};
+use crate::qp::{Qp, Stream, Taken, Terms};
 use crate::rdmap::hello::{self, Capabilities, PeerKind, WRITE_MARK};
 use crate::rdmap::reads::{Asked, Awaits, Purpose};
 use crate::rdmap::terminate::Fault;
@@ -162,7 +162,7 @@ impl ControlOctets {
 }
 
 impl Outbound {
-    pub(crate) fn new(terms: &Negotiated) -> Self {
+    pub(crate) fn new(terms: &Terms) -> Self {
         Self {
             rtr: terms.rtr.filter(|_| terms.role == Role::Initiator),
             greet: true,

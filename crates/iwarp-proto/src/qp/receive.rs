@@ -117,7 +117,7 @@ impl<D: Deframe> Receiver<D> {
     ///
     /// Messages that wait for a receive are delivered first. So it is called, with the octets that
     /// are there, also when a receive was posted while [`Qp::has_parked`].
-    pub fn receive<S: Shared, M: Memory, P: ReceivePool>(
+    pub fn receive<S: Shared, M: Memory, P: ReceivePool + ?Sized>(
         &mut self,
         qp: &S,
         memory: &M,
@@ -167,7 +167,7 @@ impl<D: Deframe> Receiver<D> {
 
     /// Handles the ULPDU that had to come again. False where it has to once more.
     #[cold]
-    fn whole_held<S: Shared, M: Memory, P: ReceivePool>(
+    fn whole_held<S: Shared, M: Memory, P: ReceivePool + ?Sized>(
         &mut self,
         qp: &S,
         memory: &M,
@@ -208,7 +208,12 @@ impl<D: Deframe> Receiver<D> {
 
     /// Delivers what was parked, as far as there are receives.
     #[inline(never)]
-    fn unpark<S: Shared, M: Memory, P: ReceivePool>(&mut self, qp: &S, memory: &M, pool: &P) {
+    fn unpark<S: Shared, M: Memory, P: ReceivePool + ?Sized>(
+        &mut self,
+        qp: &S,
+        memory: &M,
+        pool: &P,
+    ) {
         while let Some(message) = self.park.front() {
             let (sges, next) = (&mut self.sges, self.park.get(1));
             let plan =
@@ -343,7 +348,7 @@ impl<D: Deframe> Receiver<D> {
     /// One whole frame, verified before anything of it is placed; and those behind it that continue
     /// its message.
     #[inline(never)]
-    fn whole_step<S: Shared, M: Memory, P: ReceivePool>(
+    fn whole_step<S: Shared, M: Memory, P: ReceivePool + ?Sized>(
         &mut self,
         qp: &S,
         memory: &M,
@@ -377,7 +382,7 @@ impl<D: Deframe> Receiver<D> {
 
     /// Takes whole frames that continue the message of the segment that was placed, and the one
     /// behind them.
-    fn go_on<S: Shared, M: Memory, P: ReceivePool>(
+    fn go_on<S: Shared, M: Memory, P: ReceivePool + ?Sized>(
         &mut self,
         qp: &S,
         memory: &M,
@@ -431,7 +436,7 @@ impl<D: Deframe> Receiver<D> {
     }
 
     /// Handles a ULPDU that is there as a whole. False where it has to come again.
-    fn whole<S: Shared, M: Memory, P: ReceivePool>(
+    fn whole<S: Shared, M: Memory, P: ReceivePool + ?Sized>(
         &mut self,
         qp: &S,
         memory: &M,
@@ -477,7 +482,7 @@ impl<D: Deframe> Receiver<D> {
     }
 
     /// Asks the queue pair what to do, supplying a receive where it needs one.
-    fn plan<S: Shared, P: ReceivePool>(
+    fn plan<S: Shared, P: ReceivePool + ?Sized>(
         &mut self,
         qp: &S,
         pool: &P,
@@ -501,7 +506,7 @@ impl<D: Deframe> Receiver<D> {
 
     /// Takes short frames whole and the payload of long ones as it comes, which the framing allows.
     #[inline(never)]
-    fn stream_step<S: Shared, M: Memory, P: ReceivePool>(
+    fn stream_step<S: Shared, M: Memory, P: ReceivePool + ?Sized>(
         &mut self,
         qp: &S,
         memory: &M,

@@ -95,6 +95,7 @@
 //!   toy_port            a program may bring its own transport
 //!   toy_ring            a program may bring a port without a descriptor
 //!   toy_core            a program may bring its own protocol
+//!   record_wing         DDP over records serves as a wire of the program's own, without MPA
 //!   toy_wing            a wire of the program's own serves ids, listeners and meetings
 //! ```
 
@@ -159,6 +160,7 @@ mod rc;
 mod rc_late;
 mod reasons;
 mod receivers;
+mod record_wing;
 mod rendezvous;
 mod rendezvous_hostile;
 mod roce_floods;

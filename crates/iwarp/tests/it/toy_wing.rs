@@ -27,6 +27,7 @@ const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 struct Toy {
     network: Arc<dyn Network>,
     table: Arc<Mutex<Table>>,
+    core: fn(Accessor) -> BoxedCore,
 }
 
 #[derive(Debug, Default)]
@@ -53,7 +54,7 @@ impl Wing for Toy {
     }
 
     fn core(&self, who: Accessor) -> BoxedCore {
-        Echo::boxed(who)
+        (self.core)(who)
     }
 
     fn connect(&self, call: Call) {
@@ -118,38 +119,43 @@ impl Request for Asked {
 }
 
 fn device() -> Device {
+    device_of(Echo::boxed)
+}
+
+/// A device whose queue pairs have these cores.
+pub(crate) fn device_of(core: fn(Accessor) -> BoxedCore) -> Device {
     let platform = MemoryNetwork::new().platform(HOST);
-    let toy = Toy { network: Arc::clone(&platform.network), table: Arc::default() };
+    let toy = Toy { network: Arc::clone(&platform.network), table: Arc::default(), core };
     Device::on_wing(Options::default(), platform, Arc::new(toy)).unwrap()
 }
 
-struct End {
-    pd: ProtectionDomain,
-    cq: CompletionQueue,
-    qp: QueuePair,
+pub(crate) struct End {
+    pub(crate) pd: ProtectionDomain,
+    pub(crate) cq: CompletionQueue,
+    pub(crate) qp: QueuePair,
 }
 
 impl End {
-    fn new(device: &Device, make: Make) -> Self {
+    pub(crate) fn new(device: &Device, make: Make) -> Self {
         let (pd, cq) = (device.alloc_pd(), device.create_cq(64, None).unwrap());
         let qp = make(&pd, &QueuePairAttributes::new(&cq, &cq)).unwrap();
         Self { pd, cq, qp }
     }
 
-    fn region(&self, octets: &[u8]) -> MemoryRegion {
+    pub(crate) fn region(&self, octets: &[u8]) -> MemoryRegion {
         let region = self.pd.allocate(octets.len(), Access::LOCAL_WRITE).unwrap();
         region.buffer().unwrap().write_at(0, octets);
         region
     }
 }
 
-type Make = fn(&ProtectionDomain, &QueuePairAttributes<'_>) -> io::Result<QueuePair>;
+pub(crate) type Make = fn(&ProtectionDomain, &QueuePairAttributes<'_>) -> io::Result<QueuePair>;
 
-const ORDINARY: Make = |pd, attributes| pd.create_qp(attributes);
+pub(crate) const ORDINARY: Make = |pd, attributes| pd.create_qp(attributes);
 const ADDRESSABLE: Make = |pd, attributes| pd.create_addressable_qp(attributes);
 
 /// Moves a message from one end to the other, for which there is a receive.
-fn carry(from: &End, to: &End) {
+pub(crate) fn carry(from: &End, to: &End) {
     let octets = pattern(5000, 1);
     let (source, sink) = (from.region(&octets), to.region(&[0; 5000]));
     to.qp.post_recv(&RecvRequest::new(1, &[sink.whole()])).unwrap();
@@ -159,7 +165,7 @@ fn carry(from: &End, to: &End) {
     assert_eq!(sink.buffer().unwrap().to_vec(), octets);
 }
 
-fn connected(device: &Device, ours: &End, theirs: &End) -> [Connection; 2] {
+pub(crate) fn connected(device: &Device, ours: &End, theirs: &End) -> [Connection; 2] {
     let listener = Listener::bind(device, SocketAddr::new(HOST, 0)).unwrap();
     let addr = listener.local_addr().unwrap();
     std::thread::scope(|scope| {

@@ -26,7 +26,7 @@ impl<D: Deframe> Receiver<D> {
     /// placed and reported while the queue pair is held. Returns their octets; 0 where there are no
     /// such ones.
     #[inline]
-    pub(super) fn short_step<S: Shared, M: Memory, P: ReceivePool>(
+    pub(super) fn short_step<S: Shared, M: Memory, P: ReceivePool + ?Sized>(
         &mut self,
         qp: &S,
         memory: &M,
@@ -76,7 +76,7 @@ impl<D: Deframe> Receiver<D> {
 
     /// Judges, places and reports a message. The plan, where that is more than to place it.
     #[inline(always)]
-    fn take_short<M: Memory, P: ReceivePool>(
+    fn take_short<M: Memory, P: ReceivePool + ?Sized>(
         &mut self,
         qp: &mut Qp,
         memory: &M,
@@ -104,7 +104,7 @@ impl<D: Deframe> Receiver<D> {
 
 /// The decision of the queue pair on a segment, when it was given a receive if it needs one.
 #[inline]
-pub(super) fn judge<P: ReceivePool>(
+pub(super) fn judge<P: ReceivePool + ?Sized>(
     qp: &mut Qp,
     pool: &P,
     head: &[u8],
