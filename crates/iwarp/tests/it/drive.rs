@@ -14,8 +14,8 @@ use iwarp::cm::{ConnectParams, EventChannel, EventKind, Id};
 use iwarp::drive::{Drive, Turn};
 use iwarp::port::{MemoryNetwork, Network, Platform};
 use iwarp::{
-    Access, Device, MemoryRegion, Options, ProtectionDomain, QpState, QueuePair,
-    QueuePairAttributes, RecvRequest, SendOp, SendRequest, WcOp, WorkCompletion,
+    Device, MemoryRegion, Options, ProtectionDomain, QpState, QueuePair, QueuePairAttributes,
+    RecvRequest, SendOp, SendRequest, WcOp, WorkCompletion,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -294,8 +294,8 @@ fn the_worker_moves_what_a_loop_moved_that_is_gone() {
 #[cfg(feature = "tokio")]
 #[test]
 fn tasks_of_an_async_runtime_are_loops() {
-    use iwarp::Device;
     use iwarp::cm::Listener;
+    use iwarp::{Access, Device};
     use tokio::io::unix::AsyncFd;
 
     const ROUNDS: u64 = 500;

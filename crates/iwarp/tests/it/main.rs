@@ -123,8 +123,8 @@ mod credits;
 mod datagrams;
 mod descriptor;
 mod devices;
-#[cfg(feature = "tokio")]
 mod drive;
+#[cfg(feature = "tokio")]
 mod driving;
 mod drops;
 mod ends;
