@@ -27,8 +27,9 @@
 use iwarp_types::Digest;
 use thiserror::Error;
 
-/// The smallest MULPDU that a framing may be given: each message without payload fits into it.
-pub const MIN_MULPDU: usize = 128;
+/// Octets that the longest ULPDU of any framing has at least: each message without payload fits into
+/// them.
+pub const LEAST_MAX_ULPDU: usize = 128;
 
 /// A frame of so many octets has room in every [`Transmit`](crate::qp::Transmit), however small.
 pub const MAX_FRAME: usize = 65_780;
@@ -38,7 +39,7 @@ pub const MAX_FRAME: usize = 65_780;
 /// It counts the octets of the stream, from the first frame on. A frame is made whole or not at
 /// all.
 pub trait Frame {
-    /// Octets of the longest ULPDU, at least [`MIN_MULPDU`]. Its frame has to fit into the stream's
+    /// Octets of the longest ULPDU, at least [`LEAST_MAX_ULPDU`]. Its frame has to fit into the stream's
     /// [`Transmit`](crate::qp::Transmit), so where it is longer than [`MAX_FRAME`], the
     /// wing makes that large enough. The copies of one frame are made in one use of their
     /// source, for which a thread that revokes it waits.

@@ -20,7 +20,7 @@ use iwarp_types::{
 };
 
 use crate::ddp::wire::{Header, UNTAGGED_LEN};
-use crate::framing::{Deframe, MIN_MULPDU};
+use crate::framing::{Deframe, LEAST_MAX_ULPDU};
 use crate::qp::inbound::park::{Parked, Parking};
 use crate::qp::inbound::{Follow, Plan};
 use crate::qp::receive::run::Run;
@@ -31,7 +31,7 @@ use crate::rdmap::terminate::Fault;
 use iwarp_types::list::sub_list;
 
 /// ULPDUs up to this many octets are always taken whole: every message without payload is.
-const WHOLE_MAX: usize = MIN_MULPDU;
+const WHOLE_MAX: usize = LEAST_MAX_ULPDU;
 /// Below this, reading straight into registered memory is not worth a system call's element.
 const DIRECT_MIN: usize = 4096;
 /// Octets at the end of a segment that always pass through the placement routine, which makes

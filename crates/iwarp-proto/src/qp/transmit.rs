@@ -20,7 +20,7 @@ use iwarp_types::{AccessError, Accessor, Digest, Invalidator, Memory, Sge, Stag,
 
 use crate::ddp::tx::{Run, Segment};
 use crate::ddp::wire::{Header, TAGGED_LEN, UNTAGGED_LEN};
-use crate::framing::{Frame, MAX_FRAME, MIN_MULPDU};
+use crate::framing::{Frame, LEAST_MAX_ULPDU, MAX_FRAME};
 use crate::qp::outbound::{Body, Next, Scratch, Segments};
 use crate::qp::transmit::source::Gather;
 use crate::qp::{Disposition, Qp, Shared};
@@ -282,7 +282,7 @@ impl<F: Frame> Transmitter<F> {
         let mut new = Self {
             framer,
             who,
-            mulpdu: MIN_MULPDU,
+            mulpdu: LEAST_MAX_ULPDU,
             frame: 0,
             run: (1, 0),
             taken: 0,
@@ -297,7 +297,7 @@ impl<F: Frame> Transmitter<F> {
     /// Octets of the largest ULPDU from now on, within the limits of the framing
     /// (RFC 5041 §3(1), (2)); what is built stays as it is.
     pub fn set_mulpdu(&mut self, mulpdu: usize) {
-        self.mulpdu = mulpdu.min(self.framer.max_ulpdu()).max(MIN_MULPDU);
+        self.mulpdu = mulpdu.min(self.framer.max_ulpdu()).max(LEAST_MAX_ULPDU);
         self.frame = self.framer.frame_len(self.mulpdu);
         let each_alone = self.framer.interleaves() || self.gathers(self.mulpdu - TAGGED_LEN);
         let most = if each_alone { 1 } else { (RUN_MAX / self.mulpdu).max(1) };

@@ -18,7 +18,7 @@
 
 use iwarp_types::Digest;
 
-use crate::framing::{Deframe, Frame, Framed, FramingFault, MIN_MULPDU};
+use crate::framing::{Deframe, Frame, Framed, FramingFault, LEAST_MAX_ULPDU};
 
 #[cfg(test)]
 mod tests;
@@ -31,7 +31,7 @@ pub const LENGTH_FIELD: usize = 4;
 pub const MOST: u32 = 1 << 30;
 
 const fn check(max_ulpdu: u32) {
-    assert!(max_ulpdu >= MIN_MULPDU as u32 && max_ulpdu <= MOST, "length of a ULPDU");
+    assert!(max_ulpdu >= LEAST_MAX_ULPDU as u32 && max_ulpdu <= MOST, "length of a ULPDU");
 }
 
 /// Error type of a Terminate for a fault of the records. MPA's is 0.
@@ -74,7 +74,7 @@ impl Framer {
     ///
     /// # Panics
     ///
-    /// If these are fewer than [`MIN_MULPDU`], as a queue pair may build ULPDUs of that length, or
+    /// If these are fewer than [`LEAST_MAX_ULPDU`], as a queue pair may build ULPDUs of that length, or
     /// more than [`MOST`]. A number that a peer has chosen is to be checked before.
     pub const fn new(max_ulpdu: u32) -> Self {
         check(max_ulpdu);
