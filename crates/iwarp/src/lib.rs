@@ -65,6 +65,7 @@ pub mod drive;
 mod engine;
 #[doc(hidden)]
 pub mod flaw;
+mod hash;
 #[cfg(all(test, not(model)))]
 mod lock_bounds;
 #[doc(hidden)]

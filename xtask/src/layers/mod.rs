@@ -74,7 +74,7 @@ const CRATES: [Crate; 5] = [
     Crate {
         name: "iwarp",
         layers: &[
-            &["report", "flaw", "wire"],
+            &["report", "flaw", "hash", "wire"],
             &["port"],
             &["engine"],
             &["connect"],

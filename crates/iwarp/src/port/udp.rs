@@ -2,7 +2,6 @@
 
 //! Datagram ports of the system's UDP. The only file that names it.
 
-use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,6 +20,7 @@ use super::{
     BurstCursor, DatagramCounters, DatagramNetwork, DatagramPort, DatagramSettings, Descriptors,
     Findings, Intake, Packets, Sent, Shared, lock, traffic,
 };
+use crate::hash::OwnKeys;
 use crate::report;
 
 /// Messages that one system call takes.
@@ -104,7 +104,7 @@ fn lacks_ipv6(error: &io::Error) -> bool {
 struct UdpPort {
     socket: DatagramSocket,
     /// Of a socket of all addresses: the interfaces of those for which the routes do not do.
-    interfaces: Mutex<HashMap<IpAddr, u32>>,
+    interfaces: Mutex<OwnKeys<IpAddr, u32>>,
     sending: Mutex<SendBatch>,
     receiving: Mutex<ReceiveBatch>,
     settings: DatagramSettings,

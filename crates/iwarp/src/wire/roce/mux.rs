@@ -42,6 +42,7 @@ use crate::engine::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 use crate::engine::token::Token;
 use crate::engine::worker::Worker;
 use crate::engine::{Engine, now};
+use crate::hash::OwnKeys;
 use crate::port::{Clock, DatagramPort, Descriptors, Shared};
 use crate::report;
 use crate::wire::roce::counted::Counted;
@@ -82,7 +83,7 @@ pub(crate) struct Mux {
     /// Queue pairs that have something to send.
     waiting: Waiting,
     /// The queue pairs that it serves, by number.
-    queue_pairs: Mutex<HashMap<u32, Weak<Endpoint>>>,
+    queue_pairs: Mutex<OwnKeys<u32, Weak<Endpoint>>>,
     groups: Groups,
     flags: AtomicU32,
     /// Of a port without a descriptor.
