@@ -79,6 +79,7 @@ static void check_id(struct ibv_pd *others)
 	struct rdma_cm_id *id;
 	struct rdma_conn_param param = { 0 };
 	struct ibv_qp *qp;
+	struct ibv_cq *own;
 	struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_RC,
 					 .cap = { 1, 1, 1, 1, 0 } };
 
@@ -96,7 +97,14 @@ static void check_id(struct ibv_pd *others)
 	rdma_destroy_qp(id);
 	/* A queue pair that the program has made itself, on the other device. */
 	init.send_cq = init.recv_cq = ibv_create_cq(others->context, 2, NULL, NULL, 0);
-	CHECK(init.send_cq && (qp = ibv_create_qp(others, &init)));
+	CHECK(init.send_cq && (own = ibv_create_cq(id->verbs, 2, NULL, NULL, 0)));
+	init.recv_cq = own;
+	errno = 0;
+	CHECK(!ibv_create_qp(others, &init) && errno == EINVAL);
+	CHECK(rdma_create_qp(id, NULL, &init) == -1 && errno == EINVAL);
+	init.recv_cq = init.send_cq;
+	CHECK(!ibv_destroy_cq(own));
+	CHECK((qp = ibv_create_qp(others, &init)));
 	param.qp_num = qp->qp_num;
 	CHECK(!rdma_resolve_route(id, 1000));
 	CHECK(!rdma_get_cm_event(channel, &event));
