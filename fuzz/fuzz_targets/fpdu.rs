@@ -7,6 +7,7 @@
 use std::convert::Infallible;
 
 use arbitrary::Arbitrary;
+use iwarp_proto::framing::{Deframe, Frame};
 use iwarp_proto::mpa::rx::Deframer;
 use iwarp_proto::mpa::tx::Framer;
 use libfuzzer_sys::fuzz_target;
@@ -65,7 +66,7 @@ fn frame(input: &Input, ulpdus: &[Vec<u8>]) -> Vec<u8> {
     for ulpdu in ulpdus {
         let start = stream.len();
         assert_eq!(framer.position(), start as u64);
-        let len = framer.fpdu_len(ulpdu.len());
+        let len = framer.frame_len(ulpdu.len());
         stream.resize(start + len, 0xee);
         let (header, payload) = ulpdu.split_at(ulpdu.len().min(14));
         let written = framer.write(&mut stream[start..], header, payload.len(), |at, out, crc| {
@@ -85,7 +86,7 @@ fn frame(input: &Input, ulpdus: &[Vec<u8>]) -> Vec<u8> {
 fn whole_before(input: &Input, ulpdus: &[Vec<u8>], end: usize) -> usize {
     let mut framer = Framer::new(input.crc, input.markers);
     let ends = ulpdus.iter().map(|ulpdu| {
-        let len = framer.fpdu_len(ulpdu.len());
+        let len = framer.frame_len(ulpdu.len());
         let mut out = vec![0; len];
         let fill = |_, _: &mut [u8], _: Option<&mut _>| Ok::<(), Infallible>(());
         framer.write(&mut out, &[], ulpdu.len(), fill).expect("cannot fail");

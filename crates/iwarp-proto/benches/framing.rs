@@ -10,6 +10,7 @@ use std::time::Duration;
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput};
 use iwarp_types::Digest;
 
+use iwarp_proto::framing::{Deframe as _, Frame as _};
 use iwarp_proto::mpa::rx::Deframer;
 use iwarp_proto::mpa::tx::Framer;
 

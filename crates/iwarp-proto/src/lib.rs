@@ -23,6 +23,7 @@
 //! ```
 //! use std::convert::Infallible;
 //!
+//! use iwarp_proto::framing::{Deframe, Frame};
 //! use iwarp_proto::mpa::{rx::Deframer, tx::Framer};
 //!
 //! let mut stream = [0; 64];

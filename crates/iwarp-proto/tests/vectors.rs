@@ -8,6 +8,7 @@ use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 
 use etherparse::{SlicedPacket, TransportSlice};
+use iwarp_proto::framing::{Deframe as _, Frame as _};
 use iwarp_proto::mpa::marker;
 use iwarp_proto::mpa::rx::Deframer;
 use iwarp_proto::mpa::startup::{Config, Initiator, Responder, RtrTypes};
@@ -52,7 +53,7 @@ fn frame(crc: bool, markers: bool, ulpdus: &[Vec<u8>]) -> Vec<u8> {
     let mut stream = Vec::new();
     for ulpdu in ulpdus {
         let from = stream.len();
-        stream.resize(from + framer.fpdu_len(ulpdu.len()), 0xee);
+        stream.resize(from + framer.frame_len(ulpdu.len()), 0xee);
         let (header, payload) = ulpdu.split_at(14);
         let fill = |offset: usize, dst: &mut [u8], crc: Option<&mut _>| {
             dst.copy_from_slice(&payload[offset..offset + dst.len()]);

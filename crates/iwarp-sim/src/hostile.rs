@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use iwarp_proto::framing::Frame as _;
 use iwarp_proto::mpa::startup::Negotiated;
 use iwarp_proto::mpa::tx::Framer;
 use iwarp_proto::mpa::wire::MAX_ULPDU;
@@ -260,7 +261,7 @@ impl Peer<'_> {
 
     fn put(&mut self, net: &mut Net, ulpdu: &Ulpdu) {
         (self.note)(&|| format!("ULPDU {:02x?}", &ulpdu.0[..ulpdu.0.len().min(80)]));
-        let mut out = vec![0; self.framer.fpdu_len(ulpdu.0.len())];
+        let mut out = vec![0; self.framer.frame_len(ulpdu.0.len())];
         let framed = self.framer.write(&mut out, &ulpdu.0, 0, |_, _, _| Ok::<(), ()>(()));
         framed.expect("nothing to gather");
         net.links[1].flying.extend(out);

@@ -3,6 +3,7 @@
 //! The bytes of a connection as frames, taken apart by the parsers that the library runs.
 
 use iwarp_proto::ddp::wire::Header;
+use iwarp_proto::framing::Deframe as _;
 use iwarp_proto::mpa::marker::{self, MARKER};
 use iwarp_proto::mpa::rx::Deframer;
 use iwarp_proto::mpa::wire::{CRC_FIELD, Frame as StartUp, FrameKind, MARKER_INTERVAL, pad_len};

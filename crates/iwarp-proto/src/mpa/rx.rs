@@ -7,7 +7,7 @@ use iwarp_types::Digest;
 use super::error::MpaError;
 use super::marker::{self, Layout, MARKER};
 use super::wire::{CRC_FIELD, LENGTH_FIELD, MAX_ULPDU, trailer_len};
-use crate::framing::Framed;
+use crate::framing::{Deframe, Framed, FramingFault};
 
 /// The receiving half of a connection in Full Operation.
 ///
@@ -36,77 +36,6 @@ impl Deframer {
     /// Octets of Full Operation taken so far, markers counted.
     pub fn position(&self) -> u64 {
         self.position
-    }
-
-    /// Takes the FPDU at the head of `input`, which begins at an FPDU boundary: behind what
-    /// earlier calls consumed. `None`: it is not whole yet, and `input` is as it was.
-    ///
-    /// No part of an FPDU is handed over, and no marker removed, before all of it is there and its
-    /// CRC is good (RFC 5044 §6). A ULPDU of any length, with markers up to [`MAX_ULPDU`], is
-    /// handed over, be it empty; what it has to contain is for the layer above.
-    ///
-    /// # Errors
-    ///
-    /// [`MpaError::Crc`] or [`MpaError::Marker`]; when both apply, the former. No more FPDUs come
-    /// after that: every further call returns the same error (RFC 5044 §8).
-    #[inline]
-    pub fn next(&mut self, input: &mut [u8]) -> Result<Option<Framed>, MpaError> {
-        let found = self.find(input);
-        match found {
-            Ok(Some(fpdu)) => self.position += fpdu.consumed as u64,
-            Ok(None) => {}
-            Err(error) => self.failed = Some(error),
-        }
-        found
-    }
-
-    /// Octets that the whole FPDU at the head of `input` takes, as far as known: before its
-    /// length field is there, those of the shortest FPDU. More than `input.len()` exactly when
-    /// [`Self::next`] would return `None`.
-    pub fn wanted(&self, input: &[u8]) -> usize {
-        match self.peek_len(input) {
-            Ok(Some(len)) => self.layout(len).total(),
-            Ok(None) => self.layout(0).total(),
-            Err(_) => 0,
-        }
-    }
-
-    /// True if markers are taken out.
-    #[inline]
-    pub(crate) fn markers(&self) -> bool {
-        self.markers
-    }
-
-    /// True if the octets of an FPDU may be taken as they come: neither CRC nor markers.
-    #[inline]
-    pub fn can_stream(&self) -> bool {
-        !self.crc && !self.markers && self.failed.is_none()
-    }
-
-    /// ULPDU_Length of the FPDU at the head of `input`, once the field is there.
-    ///
-    /// # Errors
-    ///
-    /// [`MpaError::Marker`] when it is more than [`MAX_ULPDU`] and there are markers, or the error
-    /// that ended the stream.
-    #[inline]
-    pub fn peek_len(&self, input: &[u8]) -> Result<Option<usize>, MpaError> {
-        if let Some(error) = self.failed {
-            return Err(error);
-        }
-        let at = Layout::leading(self.position, self.markers);
-        let Some(field) = input.get(at..at + LENGTH_FIELD) else { return Ok(None) };
-        let len = usize::from(u16::from_be_bytes([field[0], field[1]]));
-        // A marker's pointer does not reach over a longer one. Without markers it is taken: Linux
-        // siw fills TCP segments of any size, 65,483 octets on its loopback interface.
-        if self.markers && len > MAX_ULPDU { Err(MpaError::Marker) } else { Ok(Some(len)) }
-    }
-
-    /// Notes that the caller took `octets` of the stream itself. By the next call of
-    /// [`Self::next`] or [`Self::peek_len`] it must have taken whole FPDUs.
-    pub fn advance(&mut self, octets: usize) {
-        debug_assert!(self.can_stream());
-        self.position += octets as u64;
     }
 
     fn layout(&self, ulpdu_len: usize) -> Layout {
@@ -139,6 +68,82 @@ impl Deframer {
         check_markers(fpdu, layout)?;
         remove_markers(fpdu, layout, start + len);
         Ok(Some(Framed { start, len, consumed: total }))
+    }
+}
+
+/// No part of an FPDU is handed over, and no marker removed, before all of it is there and its CRC
+/// is good (RFC 5044 §6). Where both CRC and markers are wrong, the CRC is the fault. No more FPDUs
+/// come after one (RFC 5044 §8).
+impl Deframe for Deframer {
+    type Error = MpaError;
+
+    const CLOSED: MpaError = MpaError::Closed;
+    const HEAD: usize = LENGTH_FIELD;
+
+    fn fault(error: MpaError) -> &'static FramingFault {
+        error.fault()
+    }
+
+    #[inline]
+    fn next(&mut self, input: &mut [u8]) -> Result<Option<Framed>, MpaError> {
+        let found = self.find(input);
+        match found {
+            Ok(Some(fpdu)) => self.position += fpdu.consumed as u64,
+            Ok(None) => {}
+            Err(error) => self.failed = Some(error),
+        }
+        found
+    }
+
+    /// Before the length field is there, the octets of the shortest FPDU.
+    fn wanted(&self, input: &[u8]) -> usize {
+        match self.peek_len(input) {
+            Ok(Some(len)) => self.layout(len).total(),
+            Ok(None) => self.layout(0).total(),
+            Err(_) => 0,
+        }
+    }
+
+    #[inline]
+    fn peek_len(&self, input: &[u8]) -> Result<Option<usize>, MpaError> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        let at = Layout::leading(self.position, self.markers);
+        let Some(field) = input.get(at..at + LENGTH_FIELD) else { return Ok(None) };
+        let len = usize::from(u16::from_be_bytes([field[0], field[1]]));
+        // A marker's pointer does not reach over a longer one. Without markers it is taken: Linux
+        // siw fills TCP segments of any size, 65,483 octets on its loopback interface.
+        if self.markers && len > MAX_ULPDU { Err(MpaError::Marker) } else { Ok(Some(len)) }
+    }
+
+    #[inline]
+    fn peek_short(&self, input: &[u8]) -> Option<(u8, u8)> {
+        match *input {
+            [0, len, first, ..] => Some((len, first)),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn trailer_len(&self, ulpdu_len: usize) -> usize {
+        trailer_len(ulpdu_len)
+    }
+
+    #[inline]
+    fn interleaves(&self) -> bool {
+        self.markers
+    }
+
+    #[inline]
+    fn can_stream(&self) -> bool {
+        !self.crc && !self.markers && self.failed.is_none()
+    }
+
+    #[inline]
+    fn advance(&mut self, octets: usize) {
+        debug_assert!(self.can_stream());
+        self.position += octets as u64;
     }
 }
 

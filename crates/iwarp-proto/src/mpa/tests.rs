@@ -14,7 +14,7 @@ use super::marker::{self, Layout};
 use super::rx::Deframer;
 use super::tx::Framer;
 use super::wire::{MAX_ULPDU, MIN_MULPDU, mulpdu, pad_len, trailer_len};
-use crate::framing::Framed;
+use crate::framing::{Deframe as _, Frame as _, Framed};
 
 fn ulpdu(len: usize, seed: u8) -> Vec<u8> {
     (0..len)
@@ -26,7 +26,7 @@ fn frame_into(framer: &mut Framer, ulpdu: &[u8], header_len: usize, stream: &mut
     let (header, payload) = ulpdu.split_at(header_len.min(ulpdu.len()));
     let from = stream.len();
     // Octets that lay in the buffer before must not show.
-    stream.resize(from + framer.fpdu_len(ulpdu.len()), 0xee);
+    stream.resize(from + framer.frame_len(ulpdu.len()), 0xee);
     let written = framer
         .write(&mut stream[from..], header, payload.len(), |offset, dst, crc| {
             dst.copy_from_slice(&payload[offset..offset + dst.len()]);
@@ -435,7 +435,7 @@ fn without_markers_a_ulpdu_is_as_long_as_its_field_says() {
 #[test]
 #[should_panic(expected = "ULPDU of 64769 octets")]
 fn framer_refuses_a_ulpdu_beyond_the_limit() {
-    Framer::new(true, false).fpdu_len(MAX_ULPDU + 1);
+    Framer::new(true, false).frame_len(MAX_ULPDU + 1);
 }
 
 /// Covers: MPA-5044-8-02, MPA-5044-8-11
@@ -573,7 +573,7 @@ fn payload_that_cannot_be_had_leaves_the_position() {
         let mut stream = Vec::new();
         frame_into(&mut framer, &ulpdu(100, 1), 18, &mut stream);
         let position = framer.position();
-        let mut scratch = vec![0; framer.fpdu_len(1018)];
+        let mut scratch = vec![0; framer.frame_len(1018)];
         let mut calls = 0;
         let result = framer.write(&mut scratch, &[0; 18], 1000, |offset, dst, _| {
             calls += 1;
@@ -596,7 +596,7 @@ fn gathered_fpdus_are_those_that_are_copied() {
     for ulpdu in &ulpdus {
         let (header, payload) = ulpdu.split_at(18);
         let mut head = [0xee; 32];
-        let len = framer.write_gathered(&mut head, header, payload.len());
+        let len = framer.write_head(&mut head, header, payload.len());
         gathered.extend_from_slice(&head[..len]);
         gathered.extend_from_slice(payload);
         gathered.resize(gathered.len() + trailer_len(ulpdu.len()), 0);

@@ -5,7 +5,8 @@
 use iwarp_types::Digest;
 
 use super::marker::{self, Layout};
-use super::wire::{CRC_FIELD, LENGTH_FIELD, MARKER_INTERVAL, MAX_ULPDU, pad_len};
+use super::wire::{CRC_FIELD, LENGTH_FIELD, MARKER_INTERVAL, MAX_ULPDU, pad_len, trailer_len};
+use crate::framing::Frame;
 
 /// Octets of the shortest FPDU without markers; its pad and CRC field are no longer.
 const SHORTEST: usize = 8;
@@ -36,43 +37,78 @@ impl Framer {
         Self { position, crc, markers }
     }
 
-    /// True if CRCs are generated.
-    pub fn crc(&self) -> bool {
-        self.crc
+    #[inline(never)]
+    fn write_with_markers<E>(
+        &mut self,
+        out: &mut [u8],
+        header: &[u8],
+        payload_len: usize,
+        fill: &mut impl FnMut(usize, &mut [u8], Option<&mut Digest>) -> Result<(), E>,
+    ) -> Result<usize, E> {
+        let ulpdu_len = header.len() + payload_len;
+        let layout = self.layout(ulpdu_len);
+        let total = layout.total();
+        let mut fpdu = Writer {
+            out: &mut out[..total],
+            at: 0,
+            summed: 0,
+            length_at: layout.length_at(),
+            next_marker: layout.inner_marker_at(0),
+            crc: self.crc.then(Digest::crc32c),
+        };
+        if fpdu.length_at > 0 {
+            fpdu.put(&marker::encode(0));
+        }
+        fpdu.put(&(ulpdu_len as u16).to_be_bytes());
+        fpdu.put_between_markers(header);
+        fpdu.fill_between_markers(payload_len, fill)?;
+        fpdu.put_between_markers(&[0; 3][..pad_len(ulpdu_len)]);
+        fpdu.marker_if_due();
+        fpdu.finish();
+        self.position += total as u64;
+        Ok(total)
     }
 
-    /// True if markers are put in.
-    pub fn markers(&self) -> bool {
-        self.markers
+    fn layout(&self, ulpdu_len: usize) -> Layout {
+        check_len(ulpdu_len);
+        Layout::new(self.position, self.markers, ulpdu_len)
+    }
+}
+
+/// Positions and lengths count markers. The ULPDU is no longer than [`MAX_ULPDU`].
+impl Frame for Framer {
+    fn max_ulpdu(&self) -> usize {
+        MAX_ULPDU
     }
 
-    /// Octets of Full Operation framed so far, markers counted.
-    pub fn position(&self) -> u64 {
+    #[inline]
+    fn position(&self) -> u64 {
         self.position
     }
 
-    /// Octets of the FPDU that would carry `ulpdu_len` octets at the present position.
-    pub fn fpdu_len(&self, ulpdu_len: usize) -> usize {
+    #[inline]
+    fn interleaves(&self) -> bool {
+        self.markers
+    }
+
+    #[inline]
+    fn sends_in_place(&self) -> bool {
+        !self.crc && !self.markers
+    }
+
+    #[inline]
+    fn frame_len(&self, ulpdu_len: usize) -> usize {
         self.layout(ulpdu_len).total()
     }
 
-    /// Writes one FPDU to `out[..fpdu_len]` and returns that length.
-    ///
-    /// The ULPDU is `header` followed by `payload_len` octets, which `fill` supplies:
-    /// `fill(offset, dst, crc)` writes payload octets `offset..offset + dst.len()` to `dst` and
-    /// feeds them to `crc` if there is one, so that memory is copied and summed in one pass (of a
-    /// short one what was copied is summed). It is called in ascending order, once for each run
-    /// between markers.
-    ///
-    /// # Errors
-    ///
-    /// Any error of `fill`. The position has not moved then and `out` holds nothing of use.
-    ///
-    /// # Panics
-    ///
-    /// When `out` is shorter than the FPDU, or the ULPDU longer than [`MAX_ULPDU`].
     #[inline]
-    pub fn write<E>(
+    fn trailer_len(&self, ulpdu_len: usize) -> usize {
+        trailer_len(ulpdu_len)
+    }
+
+    /// Of a short payload the CRC is computed when it was copied.
+    #[inline]
+    fn write<E>(
         &mut self,
         out: &mut [u8],
         header: &[u8],
@@ -82,12 +118,11 @@ impl Framer {
         if self.markers {
             return self.write_with_markers(out, header, payload_len, &mut fill);
         }
-        self.write_plain(out, header, payload_len, fill)
+        self.write_contiguous(out, header, payload_len, fill)
     }
 
-    /// Writes an FPDU into which no markers are put.
     #[inline]
-    pub(crate) fn write_plain<E>(
+    fn write_contiguous<E>(
         &mut self,
         out: &mut [u8],
         header: &[u8],
@@ -127,61 +162,16 @@ impl Framer {
         Ok(total)
     }
 
-    #[inline(never)]
-    fn write_with_markers<E>(
-        &mut self,
-        out: &mut [u8],
-        header: &[u8],
-        payload_len: usize,
-        fill: &mut impl FnMut(usize, &mut [u8], Option<&mut Digest>) -> Result<(), E>,
-    ) -> Result<usize, E> {
-        let ulpdu_len = header.len() + payload_len;
-        let layout = self.layout(ulpdu_len);
-        let total = layout.total();
-        let mut fpdu = Writer {
-            out: &mut out[..total],
-            at: 0,
-            summed: 0,
-            length_at: layout.length_at(),
-            next_marker: layout.inner_marker_at(0),
-            crc: self.crc.then(Digest::crc32c),
-        };
-        if fpdu.length_at > 0 {
-            fpdu.put(&marker::encode(0));
-        }
-        fpdu.put(&(ulpdu_len as u16).to_be_bytes());
-        fpdu.put_between_markers(header);
-        fpdu.fill_between_markers(payload_len, fill)?;
-        fpdu.put_between_markers(&[0; 3][..pad_len(ulpdu_len)]);
-        fpdu.marker_if_due();
-        fpdu.finish();
-        self.position += total as u64;
-        Ok(total)
-    }
-
-    /// For a payload that is sent from where it lies: writes the length field and `header` to
-    /// `out` and returns how many octets that is. The caller sends the `payload_len` octets next,
-    /// then [`trailer_len`](super::wire::trailer_len) zero octets. The position moves by the
-    /// whole FPDU, so the caller is bound to send all of it.
-    ///
-    /// # Panics
-    ///
-    /// With CRCs or markers on, as then the payload has to pass through here; and as
-    /// [`Self::write`] does.
-    pub fn write_gathered(&mut self, out: &mut [u8], header: &[u8], payload_len: usize) -> usize {
+    #[inline]
+    fn write_head(&mut self, out: &mut [u8], header: &[u8], payload_len: usize) -> usize {
         assert!(!self.crc && !self.markers, "CRCs and markers need the payload");
         let ulpdu_len = header.len() + payload_len;
-        let total = self.fpdu_len(ulpdu_len);
+        let total = self.frame_len(ulpdu_len);
         let head = LENGTH_FIELD + header.len();
         out[..LENGTH_FIELD].copy_from_slice(&(ulpdu_len as u16).to_be_bytes());
         out[LENGTH_FIELD..head].copy_from_slice(header);
         self.position += total as u64;
         head
-    }
-
-    fn layout(&self, ulpdu_len: usize) -> Layout {
-        check_len(ulpdu_len);
-        Layout::new(self.position, self.markers, ulpdu_len)
     }
 }
 

@@ -23,6 +23,7 @@ use std::sync::Arc;
 
 use iwarp::{Access, Buffer, SendOp, Sge, TaggedOffset};
 use iwarp_mem::{MemoryTable, Scope};
+use iwarp_proto::framing::{Deframe as _, Frame as _};
 use iwarp_proto::mpa::rx::Deframer;
 use iwarp_proto::mpa::tx::Framer;
 use iwarp_session::{BlockPool, Config};

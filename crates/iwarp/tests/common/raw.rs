@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use iwarp::Options;
 use iwarp_os::TcpSocket;
 use iwarp_proto::ddp::wire::{Header, Tagged, Untagged};
+use iwarp_proto::framing::{Deframe as _, Frame as _};
 use iwarp_proto::mpa::rx::Deframer;
 use iwarp_proto::mpa::tx::Framer;
 use iwarp_proto::mpa::wire::{EnhancedData, Frame, FrameKind};
@@ -262,7 +263,7 @@ impl Raw {
 
     /// The bytes of an FPDU that carries `ulpdu`, which must be sent next.
     pub fn frame(&mut self, ulpdu: &[u8]) -> Vec<u8> {
-        let mut out = vec![0; self.framer.fpdu_len(ulpdu.len())];
+        let mut out = vec![0; self.framer.frame_len(ulpdu.len())];
         self.framer
             .write(&mut out, ulpdu, 0, |_, _, _| Ok::<(), ()>(()))
             .expect("nothing to be gathered");

@@ -13,6 +13,7 @@ use iwarp::port::{
     Port, Recording, Reservation, Sharing,
 };
 use iwarp::{Device, Ended, Options, QueuePairAttributes, WcStatus};
+use iwarp_proto::framing::Deframe as _;
 use iwarp_proto::mpa::rx::Deframer;
 use iwarp_proto::mpa::wire::{Frame, FrameKind, MAX_ULPDU};
 use iwarp_proto::rdmap::wire::Opcode;

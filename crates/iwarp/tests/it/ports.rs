@@ -15,6 +15,7 @@ use iwarp::{
     CompletionQueue, Device, Ended, MemoryRegion, Options, Payload, Peer, ProtectionDomain,
     QpState, QueuePair, QueuePairAttributes, Reason, RecvRequest, SendRequest, WcStatus,
 };
+use iwarp_proto::framing::Deframe as _;
 use iwarp_proto::mpa::rx::Deframer;
 use iwarp_proto::mpa::wire::{Frame, FrameKind};
 use iwarp_proto::rdmap::wire::{Opcode, TerminateCode};

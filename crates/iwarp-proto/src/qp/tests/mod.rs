@@ -395,7 +395,7 @@ impl Raw {
 
     /// The octets of an FPDU, at this place of the stream.
     fn fpdu(&mut self, ulpdu: &[u8]) -> Vec<u8> {
-        let mut out = vec![0; self.framer.fpdu_len(ulpdu.len())];
+        let mut out = vec![0; self.framer.frame_len(ulpdu.len())];
         self.framer
             .write(&mut out, &[], ulpdu.len(), |at, dst, crc| {
                 dst.copy_from_slice(&ulpdu[at..at + dst.len()]);

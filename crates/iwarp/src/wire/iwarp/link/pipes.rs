@@ -7,6 +7,7 @@
 //! work itself, locked. A match stands at the top of each call.
 
 use iwarp_mem::MemoryTable;
+use iwarp_proto::framing::Frame as _;
 use iwarp_proto::mpa::rx::Deframer;
 use iwarp_proto::mpa::startup::Negotiated;
 use iwarp_proto::mpa::tx::Framer;
@@ -195,7 +196,7 @@ impl Outgoing {
     /// Segments of the transport have so many bytes now.
     pub(super) fn set_max_segment(&mut self, octets: usize) {
         if let Self::Iwarp(transmitter) = self {
-            transmitter.set_mulpdu(mulpdu(octets, transmitter.framer().markers()));
+            transmitter.set_mulpdu(mulpdu(octets, transmitter.framer().interleaves()));
         }
     }
 }
