@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Copies between registered memory and ordinary memory, for transports that no system call serves.
-
-use std::mem::MaybeUninit;
+//! Copies between registered memory and the library's own, for transports that no system call
+//! serves.
+//!
+//! Both sides are raw pointers: the library's own side may be memory that another process writes.
 
 use iwarp_types::AccessError;
 
 use crate::reach::{load, store};
 
-/// Copies bytes that lie at `from` into `to`.
+/// Copies `len` bytes that lie at `from` to `to`.
 ///
 /// # Errors
 ///
@@ -17,15 +18,15 @@ use crate::reach::{load, store};
 ///
 /// # Safety
 ///
-/// The bytes at `from`, as many as `to` has, are readable or not mapped. Others may write there
-/// meanwhile; no `&mut` to them is in use.
-pub unsafe fn copy_out(to: &mut [MaybeUninit<u8>], from: *const u8) -> Result<(), AccessError> {
-    // SAFETY: of `from` this function's contract says it; `to` is borrowed mutably, so the two do
-    // not overlap.
-    Ok(unsafe { load(to.as_mut_ptr().cast(), from, to.len()) }?)
+/// The bytes at `from` are readable or not mapped, those at `to` are writable, and they do not
+/// overlap. Others may access them meanwhile; no Rust reference to what is written is in use, and
+/// no `&mut` to what is read.
+pub unsafe fn copy_out(to: *mut u8, from: *const u8, len: usize) -> Result<(), AccessError> {
+    // SAFETY: this function's contract.
+    Ok(unsafe { load(to, from, len) }?)
 }
 
-/// Copies `from` to the place `to`.
+/// Copies `len` bytes that lie at `from` to the place `to`.
 ///
 /// # Errors
 ///
@@ -34,10 +35,8 @@ pub unsafe fn copy_out(to: &mut [MaybeUninit<u8>], from: *const u8) -> Result<()
 ///
 /// # Safety
 ///
-/// The bytes at `to`, as many as `from` has, are writable or not mapped. Others may read and write
-/// there meanwhile; no Rust reference to them is in use.
-pub unsafe fn copy_in(to: *mut u8, from: &[u8]) -> Result<(), AccessError> {
-    // SAFETY: of `to` this function's contract says it; `from` is borrowed, so the two do not
-    // overlap.
-    Ok(unsafe { store(to, from.as_ptr(), from.len()) }?)
+/// As [`copy_out`], with the place that may not be mapped being `to`.
+pub unsafe fn copy_in(to: *mut u8, from: *const u8, len: usize) -> Result<(), AccessError> {
+    // SAFETY: this function's contract.
+    Ok(unsafe { store(to, from, len) }?)
 }

@@ -117,24 +117,39 @@ impl<'a> IoPart<'a> {
     ///
     /// `EFAULT` where that is the first one with bytes; `OutOfMemory`.
     pub fn gather(parts: &[IoPart<'a>], to: &mut Vec<u8>, most: usize) -> io::Result<usize> {
-        let _admitted = iwarp_mem::admit_faults();
-        let before = to.len();
-        for part in parts {
-            let (end, part) = (to.len(), part.take(part.len().min(most - (to.len() - before))));
-            to.try_reserve(part.len()).map_err(|_| io::ErrorKind::OutOfMemory)?;
-            let room = &mut to.spare_capacity_mut()[..part.len()];
-            // SAFETY: the caller that made the part promised that its bytes may be read for its
-            // lifetime, or are not mapped.
-            if unsafe { iwarp_mem::copy_out(room, part.as_ptr()) }.is_err() {
-                if end == before {
-                    return Err(Errno::FAULT.into());
-                }
-                break;
-            }
-            // SAFETY: there is room for so many, and all of them have just been copied.
-            unsafe { to.set_len(end + part.len()) };
-        }
-        Ok(to.len() - before)
+        let room = IoPart::total(parts).min(most);
+        to.try_reserve(room).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let end = to.spare_capacity_mut().as_mut_ptr().cast();
+        // SAFETY: room that the vector has to spare, and lends to no other meanwhile.
+        let gathered = unsafe { IoPart::gather_into(parts, &[Place { first: end, len: room }])? };
+        // SAFETY: there is room for so many, and all of them have just been copied.
+        unsafe { to.set_len(to.len() + gathered) };
+        Ok(gathered)
+    }
+
+    /// The bytes of all parts.
+    pub(crate) fn total(parts: &[IoPart<'a>]) -> usize {
+        parts.iter().fold(0, |total, part| total.saturating_add(part.len()))
+    }
+
+    /// Copies bytes of `parts` to `places`, as far as they go, and says how many. A part that is
+    /// not mapped ends it.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT` where that is the first one with bytes.
+    ///
+    /// # Safety
+    ///
+    /// The places are writable, are no part's, and no Rust reference to them is in use. Others may
+    /// access them meanwhile.
+    pub(crate) unsafe fn gather_into(parts: &[IoPart<'a>], places: &[Place]) -> io::Result<usize> {
+        let sources = parts.iter().map(|part| (part.as_ptr().cast_mut(), part.len()));
+        // SAFETY: the caller that made a part promised that its bytes may be read for its lifetime,
+        // or are not mapped; of the places this function's caller says it.
+        pair(sources, places, |source, place, len| unsafe {
+            iwarp_mem::copy_out(place, source, len).is_ok()
+        })
     }
 
     pub(crate) fn as_io_slices<'s>(parts: &'s [IoPart<'a>]) -> &'s [IoSlice<'s>] {
@@ -218,21 +233,37 @@ impl<'a> IoPartMut<'a> {
     ///
     /// `EFAULT` where that is the first one with room.
     pub fn scatter(parts: &mut [IoPartMut<'a>], from: &[u8]) -> io::Result<usize> {
-        let _admitted = iwarp_mem::admit_faults();
-        let mut rest = from;
-        for part in parts {
-            let (now, later) = rest.split_at(part.len().min(rest.len()));
-            // SAFETY: the caller that made the part promised that its bytes may be written for its
-            // lifetime, or are not mapped.
-            if unsafe { iwarp_mem::copy_in(part.as_mut_ptr(), now) }.is_err() {
-                if rest.len() == from.len() {
-                    return Err(Errno::FAULT.into());
-                }
-                break;
-            }
-            rest = later;
-        }
-        Ok(from.len() - rest.len())
+        let place = Place { first: from.as_ptr().cast_mut(), len: from.len() };
+        // SAFETY: borrowed, and only read.
+        unsafe { IoPartMut::scatter_from(parts, &[place]) }
+    }
+
+    /// The bytes for which all parts have room.
+    pub(crate) fn total(parts: &[IoPartMut<'a>]) -> usize {
+        parts.iter().fold(0, |total, part| total.saturating_add(part.len()))
+    }
+
+    /// Copies the bytes of `places` into `parts`, as far as they go, and says how many. A part that
+    /// is not mapped ends it.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT` where that is the first one with room.
+    ///
+    /// # Safety
+    ///
+    /// The places are readable, are no part's, and no `&mut` to them is in use. Others may access
+    /// them meanwhile.
+    pub(crate) unsafe fn scatter_from(
+        parts: &mut [IoPartMut<'a>],
+        places: &[Place],
+    ) -> io::Result<usize> {
+        let sinks = parts.iter_mut().map(|part| (part.as_mut_ptr(), part.len()));
+        // SAFETY: the caller that made a part promised that its bytes may be written for its
+        // lifetime, or are not mapped; of the places this function's caller says it.
+        pair(sinks, places, |sink, place, len| unsafe {
+            iwarp_mem::copy_in(sink, place, len).is_ok()
+        })
     }
 
     pub(crate) fn as_io_slices<'s>(parts: &'s mut [IoPartMut<'a>]) -> &'s mut [IoSliceMut<'s>] {
@@ -250,6 +281,49 @@ const _: () = {
     assert!(size_of::<IoPartMut<'_>>() == size_of::<IoSliceMut<'_>>());
     assert!(align_of::<IoPartMut<'_>>() == align_of::<IoSliceMut<'_>>());
 };
+
+/// Memory of the library to copy to or from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) first: *mut u8,
+    pub(crate) len: usize,
+}
+
+/// Lays the parts of a list and places beside each other and has each piece copied that both have in
+/// one: part, place, length. Says how many bytes were copied before `copy` failed.
+///
+/// # Errors
+///
+/// `EFAULT` where it was the first piece.
+fn pair(
+    parts: impl Iterator<Item = (*mut u8, usize)>,
+    places: &[Place],
+    copy: impl Fn(*mut u8, *mut u8, usize) -> bool,
+) -> io::Result<usize> {
+    let _admitted = iwarp_mem::admit_faults();
+    let mut copied = 0;
+    let mut places = places.iter().copied();
+    let mut place = places.next();
+    for (mut first, mut len) in parts {
+        while let Some(to) = &mut place
+            && len > 0
+        {
+            let piece = len.min(to.len);
+            if piece == 0 {
+                place = places.next();
+                continue;
+            }
+            if !copy(first, to.first, piece) {
+                return if copied == 0 { Err(Errno::FAULT.into()) } else { Ok(copied) };
+            }
+            // Wrapping additions, as in `skip`.
+            (first, len) = (first.wrapping_add(piece), len - piece);
+            *to = Place { first: to.first.wrapping_add(piece), len: to.len - piece };
+            copied += piece;
+        }
+    }
+    Ok(copied)
+}
 
 fn skip(iov: libc::iovec, n: usize) -> libc::iovec {
     assert!(n <= iov.iov_len, "skipped past the end of the part");
