@@ -18,6 +18,7 @@
 //!   board    numbers that processes count together
 //!   ledger   counts of what live processes have
 //!   roster   the objects of live processes, one by one
+//!   local    rings in memory that two processes share
 //!   watch    have interfaces or addresses changed?
 //!   clock, ticks, guid, exit, environment
 //! ```
@@ -89,6 +90,7 @@ pub mod fork;
 pub mod guid;
 pub mod heritable;
 pub mod ledger;
+pub mod local;
 pub mod owned;
 pub mod owner;
 pub mod part;
@@ -101,6 +103,7 @@ pub mod slots;
 pub mod socket;
 mod sockopt;
 pub mod stream;
+mod sync;
 pub mod thread;
 pub mod ticks;
 pub mod token;

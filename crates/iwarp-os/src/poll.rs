@@ -443,7 +443,7 @@ impl From<OwnedFd> for EventFd {
 }
 
 /// Reads a descriptor that may be blocking and that the program may have read itself.
-fn read_without_waiting(fd: &OurFd, value: &mut [u8]) -> rustix::io::Result<usize> {
+pub(crate) fn read_without_waiting(fd: &OurFd, value: &mut [u8]) -> rustix::io::Result<usize> {
     static REFUSED: AtomicBool = AtomicBool::new(false);
 
     if !REFUSED.load(Ordering::Relaxed) {
@@ -467,7 +467,7 @@ fn read_where_readable(fd: &OurFd, value: &mut [u8]) -> rustix::io::Result<usize
     }
 }
 
-fn is_readable(fd: BorrowedFd<'_>) -> io::Result<bool> {
+pub(crate) fn is_readable(fd: BorrowedFd<'_>) -> io::Result<bool> {
     match wait_readable([fd], Some(Duration::ZERO)) {
         Ok([ready]) => Ok(ready),
         Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(false),

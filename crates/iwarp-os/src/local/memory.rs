@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Memory that two processes map.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::{NonNull, null_mut};
+
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fstat, fstatfs};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+use super::damage;
+use crate::fd::high_fd;
+use crate::fork::ForkGeneration;
+
+/// The length is what it was when the memory was made, for both processes and for good: accesses
+/// behind a new, nearer end would be SIGBUS.
+const SEALS: SealFlags = SealFlags::from_bits_retain(
+    SealFlags::SHRINK.bits() | SealFlags::GROW.bits() | SealFlags::SEAL.bits(),
+);
+
+/// The file system of memory by name, whose pages are the system's usual ones: with huge pages a
+/// peer could see to it that there is none left for an access.
+const TMPFS: u64 = 0x0102_1994;
+
+/// Memory that two processes map, with a length that neither can change.
+///
+/// All of it was made present when it was mapped, so that a shortage is an error of that call. A
+/// hostile peer can punch holes into it: then an access has the system find a page again, and is
+/// SIGBUS where the system refuses that (`vm.overcommit_memory` 2, when nothing is left).
+///
+/// Forked children have no mapping of it. It is unmapped when this is dropped.
+#[derive(Debug)]
+pub struct SharedMemory {
+    first: NonNull<u8>,
+    len: usize,
+    process: ForkGeneration,
+}
+
+// SAFETY: a mapping belongs to no thread. This module hands out its address alone; the users of
+// that answer for their accesses.
+unsafe impl Send for SharedMemory {}
+// SAFETY: as above.
+unsafe impl Sync for SharedMemory {}
+
+impl SharedMemory {
+    /// Makes `len` bytes of zeros, and a descriptor to pass to the other process. The name is seen
+    /// in `/proc` only.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` for no bytes; shortages, which leave nothing behind.
+    pub fn create(name: &CStr, len: usize) -> io::Result<(Self, OwnedFd)> {
+        let size = u64::try_from(len).map_err(|_| Errno::INVAL)?;
+        // Out of the way of programs that use `select()`.
+        let fd = high_fd(memfd(name)?);
+        rustix::fs::ftruncate(&fd, size)?;
+        rustix::fs::fcntl_add_seals(&fd, SEALS)?;
+        // The only place that takes the file's lock, which a peer could hold for ever.
+        match rustix::io::retry_on_intr(|| fallocate(&fd, FallocateFlags::empty(), 0, size)) {
+            // Systems and sandboxes without it: pages are found as they are used.
+            Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok((Self::map_checked(fd.as_fd(), len)?, fd))
+    }
+
+    /// Maps memory that the other process has made.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidData` where the descriptor is something else, has another length, or could be made
+    /// shorter; shortages.
+    pub fn map(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
+        // The seals first: this asks no file system, which may be one that never answers, and from
+        // then on the length holds.
+        match rustix::fs::fcntl_get_seals(fd) {
+            Ok(seals) if seals.contains(SEALS) => {}
+            Ok(_) => return Err(damage("the peer's memory is not sealed")),
+            Err(Errno::INVAL) => return Err(damage("the peer's descriptor is no shared memory")),
+            Err(error) => return Err(error.into()),
+        }
+        if fstatfs(fd)?.f_type as u64 != TMPFS {
+            return Err(damage("the peer's memory has pages of another size"));
+        }
+        if u64::try_from(fstat(fd)?.st_size).ok() != u64::try_from(len).ok() {
+            return Err(damage("the peer's memory has another length"));
+        }
+        Self::map_checked(fd, len).map_err(|error| match Errno::from_io_error(&error) {
+            // Sealed against writing, or opened for reading only.
+            Some(Errno::PERM | Errno::ACCESS) => damage("the peer's memory cannot be written"),
+            _ => error,
+        })
+    }
+
+    fn map_checked(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
+        let rights = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping where the system likes it.
+        let first = unsafe { rustix::mm::mmap(null_mut(), len, rights, MapFlags::SHARED, fd, 0)? };
+        let first = NonNull::new(first.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let memory = Self { first, len, process: ForkGeneration::new() };
+        // SAFETY: the mapping that was just made. A child that loses it has been told to leave it
+        // alone.
+        unsafe { rustix::mm::madvise(first.as_ptr().cast(), len, Advice::LinuxDontFork)? };
+        // A hostile maker may have left pages out.
+        let populate = Advice::LinuxPopulateWrite;
+        // SAFETY: as above; it changes no contents.
+        match unsafe { rustix::mm::madvise(first.as_ptr().cast(), len, populate) } {
+            // Before Linux 5.14.
+            Ok(()) | Err(Errno::INVAL) => Ok(memory),
+            Err(Errno::FAULT) => Err(io::ErrorKind::OutOfMemory.into()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The address of its first byte: of a page. Other processes read and write there at any time,
+    /// so no Rust reference to it may come into being but to atomics.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.first.as_ptr()
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// False: there are bytes in it.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The `T` that lies `offset` bytes into it.
+    ///
+    /// # Safety
+    ///
+    /// Any bytes make a `T`, which consists of atomics only.
+    ///
+    /// # Panics
+    ///
+    /// If the memory is too short, or the place is not aligned.
+    pub(super) unsafe fn at<T>(&self, offset: usize) -> &T {
+        assert!(offset.checked_add(size_of::<T>()).is_some_and(|end| end <= self.len));
+        let place = self.first.as_ptr().wrapping_add(offset).cast::<T>();
+        assert!(place.is_aligned());
+        // SAFETY: mapped for as long as `self` is, in bounds and aligned; the rest is the caller's
+        // word.
+        unsafe { &*place }
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        // A child has no mapping there, or one of its own.
+        if !self.process.forked() {
+            // SAFETY: mapped by `map_checked`, and no longer used.
+            let _ = unsafe { rustix::mm::munmap(self.first.as_ptr().cast(), self.len) };
+        }
+    }
+}
+
+fn memfd(name: &CStr) -> io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    match rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
+        // Before Linux 6.3.
+        Err(Errno::INVAL) => Ok(rustix::fs::memfd_create(name, flags)?),
+        made => Ok(made?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+    use std::os::fd::AsRawFd;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+    use crate::fork::in_child_process;
+
+    const LEN: usize = 8192;
+
+    /// A descriptor of memory with these seals and length.
+    fn made(seals: SealFlags, len: usize) -> OwnedFd {
+        let fd = memfd(c"made").unwrap();
+        rustix::fs::ftruncate(&fd, len as u64).unwrap();
+        rustix::fs::fcntl_add_seals(&fd, seals).unwrap();
+        fd
+    }
+
+    fn refusal(fd: impl AsFd) -> ErrorKind {
+        SharedMemory::map(fd.as_fd(), LEN).unwrap_err().kind()
+    }
+
+    #[test]
+    fn two_mappings_have_one_contents_and_a_length_that_stays() {
+        let (one, fd) = SharedMemory::create(c"one", LEN).unwrap();
+        let other = SharedMemory::map(fd.as_fd(), LEN).unwrap();
+        assert_ne!(one.as_ptr(), other.as_ptr());
+        // SAFETY: an atomic.
+        let [one, other] = [&one, &other].map(|memory| unsafe { memory.at::<AtomicU64>(LEN - 8) });
+        one.store(7, Ordering::Relaxed);
+        assert_eq!(other.load(Ordering::Relaxed), 7);
+        for len in [0, LEN as u64 - 1, LEN as u64 + 1] {
+            assert_eq!(rustix::fs::ftruncate(&fd, len), Err(Errno::PERM));
+        }
+        assert_eq!(SharedMemory::create(c"none", 0).unwrap_err().kind(), ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn memory_that_could_become_shorter_or_has_another_length_is_refused() {
+        assert!(SharedMemory::map(made(SEALS, LEN).as_fd(), LEN).is_ok());
+        for missing in SEALS.iter() {
+            assert_eq!(refusal(made(SEALS.difference(missing), LEN)), ErrorKind::InvalidData);
+        }
+        for len in [0, 1, LEN - 1, LEN + 1, 2 * LEN] {
+            assert_eq!(refusal(made(SEALS, len)), ErrorKind::InvalidData);
+        }
+        let written_by_none = made(SEALS | SealFlags::FUTURE_WRITE, LEN);
+        assert_eq!(refusal(written_by_none), ErrorKind::InvalidData);
+        let memory = made(SEALS, LEN);
+        let path = format!("/proc/self/fd/{}", memory.as_raw_fd());
+        let for_reading = std::fs::File::open(path).unwrap();
+        assert_eq!(refusal(for_reading), ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn other_descriptors_are_refused() {
+        let (read, write) = rustix::pipe::pipe().unwrap();
+        let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap();
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        for fd in [read.as_fd(), write.as_fd(), event.as_fd(), file.as_fd()] {
+            assert_eq!(refusal(fd), ErrorKind::InvalidData);
+        }
+        let huge = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+        if let Ok(huge) = rustix::fs::memfd_create(c"huge", huge) {
+            rustix::fs::fcntl_add_seals(&huge, SEALS).unwrap();
+            assert_eq!(refusal(huge), ErrorKind::InvalidData);
+        }
+    }
+
+    #[test]
+    fn pages_that_the_maker_left_out_are_there() {
+        let fd = made(SEALS, LEN);
+        let blocks = || fstat(&fd).unwrap().st_blocks;
+        assert_eq!(blocks(), 0);
+        let _mapped = SharedMemory::map(fd.as_fd(), LEN).unwrap();
+        assert!(blocks() as usize * 512 >= LEN);
+    }
+
+    /// A child that finds other memory there keeps it.
+    #[test]
+    fn a_child_has_no_mapping_and_unmaps_none() {
+        let (memory, _fd) = SharedMemory::create(c"forked", LEN).unwrap();
+        let (first, len) = (memory.as_ptr().cast(), memory.len());
+        let code = in_child_process(|| {
+            let mut there = [0; 8];
+            // SAFETY: asks which pages are there.
+            let is_mapped =
+                |there: &mut [u8; 8]| unsafe { libc::mincore(first, len, there.as_mut_ptr()) == 0 };
+            let before = is_mapped(&mut there);
+            let rights = ProtFlags::READ | ProtFlags::WRITE;
+            // SAFETY: no mapping is there.
+            let own = unsafe {
+                rustix::mm::mmap_anonymous(first, len, rights, MapFlags::PRIVATE | MapFlags::FIXED)
+            };
+            drop(memory);
+            i32::from(!before) + 2 * i32::from(own.is_ok() && is_mapped(&mut there))
+        });
+        assert_eq!(code, 3);
+    }
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Two processes of one host that share memory: bytes pass through rings that both map, without a
+//! system call while both are awake.
+//!
+//! ```text
+//!   memory          a sealed memfd that two processes map
+//!   ring            one connection: a ring of bytes for each direction
+//!     flow            the counts of one direction, which both ends keep
+//!   marks           which connections of two processes have something new
+//!     words           the words of one direction, and who sleeps
+//!   bell            wakes the other process
+//!   channel_socket  messages and descriptors between the two, before there is memory
+//! ```
+//!
+//! # The other process
+//!
+//! It may be another user's and hostile. It can write anything into the shared pages at any time,
+//! and pass any descriptor. So each shared word is read once for each decision, and what it says is
+//! held against a count of this process's own; bytes are copied out before anything judges them.
+//! Memory and descriptors are checked as they come ([`SharedMemory::map`], [`Marks::join`],
+//! [`ChannelSocket::recv`]). A peer that breaks the rules harms its own connections: a call that
+//! notices fails with `InvalidData`.
+//!
+//! # Forked children
+//!
+//! A child has no mapping of shared memory (`MADV_DONTFORK`), so it may do nothing with a [`Ring`]
+//! or [`Marks`] that it inherits but drop them. As elsewhere in this crate, the handles above check.
+
+mod bell;
+mod channel_socket;
+mod marks;
+mod memory;
+mod ring;
+
+pub use channel_socket::{ChannelListener, ChannelSocket, Credentials};
+pub use marks::{Marks, MarksFds, SLOTS};
+pub use memory::SharedMemory;
+pub use ring::{MAX_ROOM, Ring, Side};
+
+use std::io;
+
+/// The error of a peer that writes nonsense into shared memory.
+#[cold]
+fn damage(what: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}

@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! One connection of two processes: a ring of bytes for each direction.
+
+mod flow;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+
+use self::flow::{Damaged, Flow, Line, Receiving, Sending};
+use super::damage;
+use super::memory::SharedMemory;
+use crate::part::{IoPart, IoPartMut, Place};
+use crate::sync::{AtomicBool, AtomicU64, Ordering};
+
+/// The largest room that a ring can have in a direction, in bytes.
+pub const MAX_ROOM: usize = 1 << 28;
+
+/// The layout of the shared memory. Both ends must be of one build in this.
+const VERSION: u64 = u64::from_be_bytes(*b"iwarpR\0\x01");
+
+/// The room of each direction begins so many bytes into the memory.
+const HEADER: usize = 4096;
+
+const _: () = assert!(size_of::<Header>() <= HEADER);
+
+#[repr(C)]
+struct Header {
+    about: Line<About>,
+    /// From A to B, and from B to A.
+    flows: [Flow; 2],
+}
+
+/// Written by A before B has the memory.
+#[repr(C)]
+struct About {
+    version: AtomicU64,
+    room: AtomicU64,
+}
+
+/// An end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The one that has made the memory.
+    A,
+    /// The one that got it.
+    B,
+}
+
+/// One end of a connection: two rings of bytes, one for each direction, in one memory.
+///
+/// One thread at a time sends and one receives. More at a time are not unsafe, but get each other's
+/// bytes, or hear of damage that the peer has not done.
+///
+/// A call that finds the peer's counts to be nonsense fails with `InvalidData`, and so do all sends
+/// and receives after it.
+#[derive(Debug)]
+pub struct Ring {
+    memory: SharedMemory,
+    side: Side,
+    room: usize,
+    damaged: AtomicBool,
+    sending: Line<Sending>,
+    receiving: Line<Receiving>,
+    has_ended: AtomicBool,
+    peer_began_at: OnceLock<u64>,
+}
+
+impl Ring {
+    /// Makes both rings, with `room` bytes each, and a descriptor to pass to the peer. This is side
+    /// A.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` where `room` is no power of two or above [`MAX_ROOM`]; shortages.
+    pub fn create(room: usize) -> io::Result<(Self, OwnedFd)> {
+        let (memory, fd) = SharedMemory::create(c"iwarp-ring", octets(room)?)?;
+        let ring = Self::new(memory, Side::A, room);
+        let about = &ring.header().about.0;
+        about.room.store(room as u64, Ordering::Relaxed);
+        about.version.store(VERSION, Ordering::Relaxed);
+        Ok((ring, fd))
+    }
+
+    /// The other end of what a peer has made. This is side B.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` as for [`create`](Self::create); `InvalidData` where it is no such memory;
+    /// shortages.
+    pub fn join(fd: BorrowedFd<'_>, room: usize) -> io::Result<Self> {
+        let ring = Self::new(SharedMemory::map(fd, octets(room)?)?, Side::B, room);
+        let about = &ring.header().about.0;
+        let told = [&about.version, &about.room].map(|word| word.load(Ordering::Relaxed));
+        if told != [VERSION, room as u64] {
+            return Err(damage("the peer's ring is laid out otherwise"));
+        }
+        Ok(ring)
+    }
+
+    fn new(memory: SharedMemory, side: Side, room: usize) -> Self {
+        let zero = || AtomicU64::new(0);
+        Self {
+            memory,
+            side,
+            room,
+            damaged: AtomicBool::new(false),
+            sending: Line(Sending { sent: zero(), taken: zero() }),
+            receiving: Line(Receiving {
+                taken: zero(),
+                sent: zero(),
+                served: zero(),
+                owes: AtomicBool::new(false),
+            }),
+            has_ended: AtomicBool::new(false),
+            peer_began_at: OnceLock::new(),
+        }
+    }
+
+    /// The end that this is.
+    pub fn side(&self) -> Side {
+        self.side
+    }
+
+    /// The room of each direction, in bytes.
+    pub fn room(&self) -> usize {
+        self.room
+    }
+
+    /// Sends bytes, as many as there is room for; says how many. A part that is not mapped ends it.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` where there is no room: the peer was asked to tell of some. `EFAULT` where the
+    /// first byte is not there. `BrokenPipe` after [`end`](Self::end), and where the peer reads no
+    /// more. `InvalidData` where it has damaged the ring.
+    pub fn send(&self, parts: &[IoPart<'_>]) -> io::Result<usize> {
+        let flow = self.out();
+        self.check_damage()?;
+        if self.has_ended.load(Ordering::Relaxed) || flow.is_closed() {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let wanted = IoPart::total(parts).min(self.room) as u64;
+        if wanted == 0 {
+            return Ok(0);
+        }
+        let own = &self.sending.0;
+        let room = flow.room(own, self.room as u64, wanted).map_err(|error| self.damage(error))?;
+        if room == 0 {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let places = self.places(self.side, own.sent.load(Ordering::Relaxed), room);
+        // SAFETY: the places are in our mapping, to which no Rust reference exists; no part is in
+        // it.
+        let sent = unsafe { IoPart::gather_into(parts, &places)? };
+        flow.put(own, sent as u64);
+        Ok(sent)
+    }
+
+    /// True if a send would not say `WouldBlock`.
+    pub fn has_room(&self) -> bool {
+        let flow = self.out();
+        // In this order: what the peer has taken was sent before.
+        let taken = flow.taken.0.load(Ordering::Acquire);
+        let used = self.sending.0.sent.load(Ordering::Relaxed).wrapping_sub(taken);
+        used != self.room as u64
+            || flow.is_closed()
+            || self.has_ended.load(Ordering::Relaxed)
+            || self.is_damaged()
+    }
+
+    /// This side sends no more. The peer can read out what was sent.
+    pub fn end(&self) {
+        self.has_ended.store(true, Ordering::Relaxed);
+        self.out().sender.0.ended.store(1, Ordering::Release);
+    }
+
+    /// Tells the peer that this side has sent so many bytes by another way before those in the
+    /// ring. To be called once at most.
+    pub fn begin_at(&self, sent: u64) {
+        let seldom = &self.out().seldom.0;
+        seldom.began_at.store(sent, Ordering::Relaxed);
+        seldom.began.store(1, Ordering::Release);
+    }
+
+    /// Number of bytes that the peer has sent by another way, once it has told. It stays what it
+    /// was when this side looked first.
+    pub fn peer_began_at(&self) -> Option<u64> {
+        let seldom = &self.incoming().seldom.0;
+        let known = self.peer_began_at.get().copied();
+        known.or_else(|| {
+            (seldom.began.load(Ordering::Acquire) != 0).then(|| {
+                *self.peer_began_at.get_or_init(|| seldom.began_at.load(Ordering::Relaxed))
+            })
+        })
+    }
+
+    /// Takes bytes, as many as there are and `parts` have room for; says how many. 0 is the end. A
+    /// part that is not mapped ends it.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` where there are none. `EFAULT` where the first byte's place is not there; then
+    /// none is taken. `InvalidData` where the peer has damaged the ring. `InvalidInput` without
+    /// room in `parts`.
+    pub fn recv(&self, parts: &mut [IoPartMut<'_>]) -> io::Result<usize> {
+        let flow = self.incoming();
+        self.check_damage()?;
+        let wanted = IoPartMut::total(parts).min(self.room) as u64;
+        if wanted == 0 {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let (own, size) = (&self.receiving.0, self.room as u64);
+        let filled = || flow.filled(own, size, wanted).map_err(|error| self.damage(error));
+        let mut there = filled()?;
+        if there == 0 && flow.is_ended() {
+            // Bytes may have come before the end.
+            there = filled()?;
+            if there == 0 {
+                return Ok(0);
+            }
+        }
+        if there == 0 {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let places = self.places(self.side.other(), own.taken.load(Ordering::Relaxed), there);
+        // SAFETY: as in `send`.
+        let came = unsafe { IoPartMut::scatter_from(parts, &places)? };
+        flow.take(own, size, came as u64);
+        Ok(came)
+    }
+
+    /// True if a receive would not say `WouldBlock`.
+    pub fn has_input(&self) -> bool {
+        let flow = self.incoming();
+        let sent = flow.sender.0.sent.load(Ordering::Acquire);
+        sent != self.receiving.0.taken.load(Ordering::Relaxed)
+            || flow.is_ended()
+            || self.is_damaged()
+    }
+
+    /// True if the peer sends no more. There may be bytes to take.
+    pub fn is_ended(&self) -> bool {
+        self.incoming().is_ended()
+    }
+
+    /// True once after a receive that made room for which the peer waits: at least half of the
+    /// ring. The caller tells the peer by a mark.
+    pub fn owes_room(&self) -> bool {
+        let owes = &self.receiving.0.owes;
+        // Mostly false, and then nothing is written.
+        owes.load(Ordering::Relaxed) && owes.swap(false, Ordering::Relaxed)
+    }
+
+    /// This side takes no more bytes: the peer's sends fail with `BrokenPipe`.
+    pub fn close(&self) {
+        self.incoming().seldom.0.closed.store(1, Ordering::Release);
+    }
+
+    /// True once this side has noticed that the peer wrote nonsense.
+    pub fn is_damaged(&self) -> bool {
+        self.damaged.load(Ordering::Relaxed)
+    }
+
+    fn check_damage(&self) -> io::Result<()> {
+        if self.is_damaged() { Err(self.damage(Damaged)) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn damage(&self, _: Damaged) -> io::Error {
+        self.damaged.store(true, Ordering::Relaxed);
+        damage("the peer has damaged the ring")
+    }
+
+    /// The places of the `len` bytes from the one of this number on that `from` sends.
+    fn places(&self, from: Side, number: u64, len: u64) -> [Place; 2] {
+        let (begin, at) = (HEADER + from as usize * self.room, number as usize & (self.room - 1));
+        // Also where counts are nonsense, all of it is in the room.
+        let len = usize::try_from(len).map_or(self.room, |len| len.min(self.room));
+        let first = len.min(self.room - at);
+        let place = |at, len| Place { first: self.memory.as_ptr().wrapping_add(begin + at), len };
+        [place(at, first), place(0, len - first)]
+    }
+
+    fn out(&self) -> &Flow {
+        &self.header().flows[self.side as usize]
+    }
+
+    fn incoming(&self) -> &Flow {
+        &self.header().flows[self.side.other() as usize]
+    }
+
+    #[inline]
+    fn header(&self) -> &Header {
+        // SAFETY: it has only atomics.
+        unsafe { self.memory.at(0) }
+    }
+}
+
+impl Flow {
+    fn is_closed(&self) -> bool {
+        self.seldom.0.closed.load(Ordering::Relaxed) != 0
+    }
+
+    fn is_ended(&self) -> bool {
+        self.sender.0.ended.load(Ordering::Acquire) != 0
+    }
+}
+
+impl Side {
+    /// The peer's.
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            Side::A => Side::B,
+            Side::B => Side::A,
+        }
+    }
+}
+
+/// Bytes of the shared memory.
+fn octets(room: usize) -> io::Result<usize> {
+    if !room.is_power_of_two() || room > MAX_ROOM {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    Ok(HEADER + 2 * room)
+}
