@@ -637,7 +637,7 @@ fn sim(first: u64, seeds: u64) -> Result<Outcome> {
     )))
 }
 
-const LOOM_CRATES: &[&str] = &["iwarp-mem", "iwarp"];
+const LOOM_CRATES: &[&str] = &["iwarp-mem", "iwarp-os", "iwarp"];
 
 /// Crates with loom tests, which are a binary of their own: `--cfg loom` swaps the atomics of the
 /// whole crate, so other tests cannot run beside them.

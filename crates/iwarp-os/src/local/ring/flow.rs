@@ -133,6 +133,30 @@ impl Flow {
         Ok(sent.wrapping_sub(taken).min(size))
     }
 
+    /// As [`filled`](Self::filled); `None` where there are none yet, and 0 at the end.
+    pub(crate) fn filled_or_ended(
+        &self,
+        own: &Receiving,
+        size: u64,
+        wanted: u64,
+    ) -> Result<Option<u64>, Damaged> {
+        let filled = self.filled(own, size, wanted)?;
+        if filled == 0 && self.is_ended() {
+            // Bytes may have come before the end.
+            return self.filled(own, size, wanted).map(Some);
+        }
+        Ok((filled > 0).then_some(filled))
+    }
+
+    /// The sender puts in no more.
+    pub(crate) fn end(&self) {
+        self.sender.0.ended.store(1, Ordering::Release);
+    }
+
+    pub(crate) fn is_ended(&self) -> bool {
+        self.sender.0.ended.load(Ordering::Acquire) != 0
+    }
+
     /// Publishes that `len` more bytes were taken, which were there. Notes whether the sender is to
     /// be told. `size` is a power of two.
     pub(crate) fn take(&self, own: &Receiving, size: u64, len: u64) {

@@ -175,7 +175,7 @@ impl Ring {
     /// This side sends no more. The peer can read out what was sent.
     pub fn end(&self) {
         self.has_ended.store(true, Ordering::Relaxed);
-        self.out().sender.0.ended.store(1, Ordering::Release);
+        self.out().end();
     }
 
     /// Tells the peer that this side has sent so many bytes by another way before those in the
@@ -214,18 +214,12 @@ impl Ring {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let (own, size) = (&self.receiving.0, self.room as u64);
-        let filled = || flow.filled(own, size, wanted).map_err(|error| self.damage(error));
-        let mut there = filled()?;
-        if there == 0 && flow.is_ended() {
-            // Bytes may have come before the end.
-            there = filled()?;
-            if there == 0 {
-                return Ok(0);
-            }
-        }
-        if there == 0 {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
+        let filled = flow.filled_or_ended(own, size, wanted).map_err(|error| self.damage(error))?;
+        let there = match filled {
+            Some(0) => return Ok(0),
+            Some(there) => there,
+            None => return Err(io::ErrorKind::WouldBlock.into()),
+        };
         let places = self.places(self.side.other(), own.taken.load(Ordering::Relaxed), there);
         // SAFETY: as in `send`.
         let came = unsafe { IoPartMut::scatter_from(parts, &places)? };
@@ -303,10 +297,6 @@ impl Ring {
 impl Flow {
     fn is_closed(&self) -> bool {
         self.seldom.0.closed.load(Ordering::Relaxed) != 0
-    }
-
-    fn is_ended(&self) -> bool {
-        self.sender.0.ended.load(Ordering::Acquire) != 0
     }
 }
 

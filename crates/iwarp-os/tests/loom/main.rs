@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Models of what two processes do to the words that they share, under every interleaving that the
+//! memory model allows. A process of its own: the sources are compiled here once more, with loom's
+//! atomics.
+#![cfg(any(target_os = "linux", target_os = "android"))]
+#![allow(clippy::undocumented_unsafe_blocks, reason = "the model checker looks at each access")]
+
+#[path = "../../src/local/ring/flow.rs"]
+mod flow;
+mod flow_model;
+#[path = "../../src/local/marks/words.rs"]
+mod words;
+mod words_model;
+
+/// The names that the sources take from `crate::sync`.
+mod sync {
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+}
