@@ -116,6 +116,19 @@ fn a_sender_is_told_of_a_part_of_the_ring() {
 }
 
 #[test]
+fn a_byte_that_is_there_was_put_in() {
+    loom::model(|| {
+        let ring = ring(2);
+        let sender = Arc::clone(&ring);
+        let sender = thread::spawn(move || assert!(sender.send() && sender.send()));
+        for _ in 0..2 {
+            ring.receive();
+        }
+        sender.join().unwrap();
+    });
+}
+
+#[test]
 fn no_byte_is_lost_before_the_end() {
     loom::model(|| {
         let ring = ring(2);

@@ -13,11 +13,11 @@ use crate::words::{Line, Words};
 struct Shared {
     words: Words<3>,
     /// The news that a mark of each slot is about.
-    news: [AtomicU64; 2],
+    news: [AtomicU64; 3],
 }
 
-/// In words of which the summary has different bits.
-const SLOTS: [usize; 2] = [5, 130];
+/// The summary has one bit for the first and the last of them.
+const SLOTS: [usize; 3] = [5, 130, 6];
 
 fn shared() -> Arc<Shared> {
     let word = |_: usize| AtomicU64::new(0);
@@ -94,11 +94,11 @@ fn two_markers_of_one_slot_ring_once() {
     two_markers([0, 0]);
 }
 
-#[test]
-fn all_marks_are_taken() {
-    loom::model(|| {
+/// A taker comes while two threads mark.
+fn taker_of_two(slots: [usize; 2]) {
+    loom::model(move || {
         let shared = shared();
-        let markers = [0, 1].map(|which| {
+        let markers = slots.map(|which| {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
                 shared.mark(which);
@@ -108,4 +108,14 @@ fn all_marks_are_taken() {
         markers.into_iter().for_each(|marker| marker.join().unwrap());
         assert_eq!(early + shared.take(), 2);
     });
+}
+
+#[test]
+fn all_marks_are_taken() {
+    taker_of_two([0, 1]);
+}
+
+#[test]
+fn all_marks_of_one_word_are_taken() {
+    taker_of_two([0, 2]);
 }
