@@ -455,7 +455,10 @@ pub(crate) const ALL: &[Step] = &[
     Step {
         name: "loom",
         about: "all interleavings of the lock-free parts",
-        due: Due::InTurn(&[LIBRARY, &LOOM_SOURCES]),
+        due: Due::InTurn(&[
+            LIBRARY,
+            &["crates/iwarp-mem/tests/loom", "crates/iwarp-os/tests/loom", "xtask/src/steps.rs"],
+        ]),
         absent: || match loom_tests().is_empty() {
             true => Some(format!("no tests/loom in {}", LOOM_CRATES.join(", "))),
             false => None,

@@ -6,6 +6,7 @@ mod beside;
 mod datagram;
 mod guard;
 mod hosts;
+mod local;
 mod poll;
 mod socket;
 mod watch;
