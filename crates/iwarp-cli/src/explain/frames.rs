@@ -7,7 +7,7 @@ use iwarp_proto::framing::Deframe as _;
 use iwarp_proto::mpa::marker::{self, MARKER};
 use iwarp_proto::mpa::rx::Deframer;
 use iwarp_proto::mpa::wire::{CRC_FIELD, Frame as StartUp, FrameKind, MARKER_INTERVAL, pad_len};
-use iwarp_proto::rdmap::hello::OwnFrame;
+use iwarp_proto::rdmap::hello::{OfferHalf, OwnFrame};
 use iwarp_proto::rdmap::wire::{Opcode, ReadRequest, split_control};
 
 use super::fields::{Field, Fields, Layer, name};
@@ -185,6 +185,17 @@ fn purpose(
                          messages and leaves."
                     );
                     (", farewell", text)
+                }
+                OwnFrame::Offer(half) => {
+                    let what = match half {
+                        OfferHalf::Name(_) => "the name under which its process can be reached",
+                        OfferHalf::Secret(_) => "the secret of this connection",
+                    };
+                    let text = format!(
+                        "An empty Write, whose TO is {what}, for a peer on this host that would \
+                         move the connection to shared memory."
+                    );
+                    (", offer", text)
                 }
                 OwnFrame::RnrRetry(7) => {
                     let text = "An empty Write, whose TO says that messages of this end wait \

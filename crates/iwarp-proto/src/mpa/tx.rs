@@ -37,6 +37,11 @@ impl Framer {
         Self { position, crc, markers }
     }
 
+    /// Frames no CRCs from now on: the field has zeros.
+    pub const fn stop_crc(&mut self) {
+        self.crc = false;
+    }
+
     #[inline(never)]
     fn write_with_markers<E>(
         &mut self,

@@ -20,9 +20,10 @@ use crate::ddp::rx::{UntaggedQueue, check_offset};
 use crate::ddp::wire::{Header, TAGGED_LEN, Tagged, UNTAGGED_LEN, Untagged};
 use crate::mpa::startup::Role;
 use crate::qp::inbound::park::{Parking, Room, Wait};
+use crate::qp::local::Heard;
 use crate::qp::{Event, Qp};
 use crate::rdmap::error::RdmapError;
-use crate::rdmap::hello::{self, Capabilities, PeerKind, WRITE_MARK};
+use crate::rdmap::hello::{self, Capabilities, OfferHalf, PeerKind, WRITE_MARK};
 use crate::rdmap::reads::Asked;
 use crate::rdmap::terminate::Fault;
 use crate::rdmap::wire::{
@@ -103,6 +104,8 @@ enum Pending {
     Farewell(u64),
     /// The number of times that the peer would send a message again that finds no receive.
     RnrRetry(u8),
+    /// A part of the way past TCP that the peer offers.
+    Offer(OfferHalf),
 }
 
 impl Pending {
@@ -167,6 +170,7 @@ pub(crate) struct Inbound {
     quote: [u8; UNTAGGED_LEN + READ_REQUEST_LEN],
     quote_len: usize,
     ulpdu_len: usize,
+    pub(crate) offer: Heard,
 }
 
 impl Default for Inbound {
@@ -199,6 +203,7 @@ impl Default for Inbound {
             quote: [0; UNTAGGED_LEN + READ_REQUEST_LEN],
             quote_len: 0,
             ulpdu_len: 0,
+            offer: Heard::default(),
         }
     }
 }
@@ -425,6 +430,10 @@ impl Qp {
                 asked.then_some(Pending::Farewell(received))
             }
             hello::OwnFrame::RnrRetry(count) => Some(Pending::RnrRetry(count)),
+            hello::OwnFrame::Offer(half) => {
+                let wanted = self.config.tells.contains(Capabilities::LOCAL);
+                wanted.then_some(Pending::Offer(half))
+            }
         }
     }
 
@@ -651,6 +660,10 @@ impl Qp {
                 self.peer_rnr_retry = Some(count);
                 Follow::Nothing
             }
+            Pending::Offer(half) => {
+                self.inbound.offer.hear(half);
+                Follow::Nothing
+            }
             Pending::AtomicResponse => {
                 self.inbound.atomic_responses.delivered();
                 if let Some(number) = self.answered() {
@@ -682,6 +695,7 @@ impl Qp {
             | Pending::Park { .. }
             | Pending::Farewell(_)
             | Pending::RnrRetry(_)
+            | Pending::Offer(_)
             | Pending::None => {
                 let qp = self.config.qp;
                 self.inbound.end_receive(qp, WcStatus::LocalProtection, &mut self.events);

@@ -103,6 +103,7 @@ mod config;
 mod driven;
 mod ending;
 mod inbound;
+mod local;
 mod outbound;
 mod receive;
 mod short;
@@ -127,7 +128,8 @@ use crate::rdmap::hello::{PeerKind, RNR_WITHOUT_END};
 use crate::rdmap::reads::{InboundReads, OutboundReads};
 use crate::rdmap::wire::TerminateCode;
 
-pub use crate::rdmap::hello::Capabilities;
+pub use self::local::PeerIsLocal;
+pub use crate::rdmap::hello::{Capabilities, Offer};
 pub use crate::rdmap::terminate::Fault;
 pub use config::Config;
 pub use inbound::park::Park;

@@ -15,6 +15,7 @@ use iwarp_types::{
 use crate::ddp::tx::{Message, Run};
 use crate::ddp::wire::Header;
 use crate::mpa::startup::{Role, Rtr};
+use crate::qp::local::Unsaid;
 pub(crate) use crate::qp::outbound::plain::ShortFraming;
 use crate::qp::outbound::plain::request_body;
 use crate::qp::{Qp, Stream, Taken, Terms};
@@ -105,6 +106,8 @@ pub(crate) struct Outbound {
     nudge: bool,
     /// The number of times that a message that finds no receive is sent again: to be said.
     rnr_retry: Option<u8>,
+    /// The way past TCP that is to be offered.
+    pub(crate) offer: Unsaid,
     /// The number that the last frame is to say: messages that were received.
     farewell: Option<u64>,
     peer_to_peer: bool,
@@ -182,7 +185,7 @@ impl Outbound {
     /// True if a frame waits that no work request asks for.
     #[inline]
     const fn has_own(&self) -> bool {
-        self.rtr.is_some() || self.nudge || self.rnr_retry.is_some()
+        self.rtr.is_some() || self.nudge || self.rnr_retry.is_some() || self.offer.is_due()
     }
 
     /// Sends an empty Write with the next octets.
@@ -231,6 +234,7 @@ impl Outbound {
         self.terminate = None;
         self.farewell = None;
         self.rnr_retry = None;
+        self.offer = Unsaid::default();
     }
 }
 
@@ -326,6 +330,11 @@ impl Qp {
         }
         if let Some(count) = self.outbound.rnr_retry.take() {
             let (stag, to) = hello::encode_rnr_retry(count);
+            self.start_tagged(Opcode::Write, stag, to, 0, Kind::Own);
+            return None;
+        }
+        if let Some(half) = self.outbound.offer.take() {
+            let (stag, to) = half.encode();
             self.start_tagged(Opcode::Write, stag, to, 0, Kind::Own);
             return None;
         }

@@ -88,6 +88,11 @@ pub struct Receiver<D> {
 }
 
 impl<D: Deframe> Receiver<D> {
+    /// Changes the framing of what is taken from now on, between two frames.
+    pub fn change_deframer(&mut self, change: impl FnOnce(&mut D)) {
+        change(&mut self.deframer);
+    }
+
     /// The receiving half of a stream of frames that `deframer` finds, for the queue pair `who`.
     pub const fn new(deframer: D, who: Accessor) -> Self {
         Self {

@@ -336,6 +336,12 @@ impl<F: Frame> Transmitter<F> {
         &self.framer
     }
 
+    /// Changes the framing of what is built from now on.
+    pub fn change_framer(&mut self, change: impl FnOnce(&mut F)) {
+        change(&mut self.framer);
+        self.set_mulpdu(self.mulpdu);
+    }
+
     /// Builds frames until `out` is full, `budget` octets wait in it, or there is nothing to
     /// send. False in the last case.
     pub fn transmit<S: Shared, M: Memory>(

@@ -36,6 +36,11 @@
 //! its TO: a peer that parks messages ends the connection when one has waited for that many of its
 //! RNR times. A Write of no octets never goes out with the STag and TO of such a frame, whatever
 //! STag and offset the program uses.
+//!
+//! One more bit says that its sender would move the stream past TCP where both ends are on one
+//! host. The responder then sends an *offer*: two such Writes, whose TOs are the name under which
+//! its process can be reached and a secret of this connection. Only the reader of the stream
+//! learns them, so they prove to the responder who comes.
 
 use iwarp_types::{Extension, Extensions, Stag, TaggedOffset};
 
@@ -45,6 +50,7 @@ pub(crate) const WRITE_MARK: [u8; 4] = *b"wimm";
 const MAGIC_STAG: Stag = Stag(0x6957_4152);
 const FAREWELL_STAG: Stag = Stag(0x6957_4642);
 const RNR_RETRY_STAG: Stag = Stag(0x6957_5252);
+const OFFER_STAGS: [Stag; 2] = [Stag(0x6957_4c4e), Stag(0x6957_4c53)];
 const MAGIC_TO: u64 = 0x5048_454c << 32;
 const MAGIC_TO_MASK: u64 = 0xffff_ffff << 32;
 /// A count of repetitions that stands for no limit (IBA vol. 1, 9.7.5.2.8).
@@ -71,6 +77,8 @@ bitflags::bitflags! {
         const SEES_INFINIBAND = 1 << 5;
         /// Wants to be told how much was received when this side leaves.
         const FAREWELL = 1 << 6;
+        /// Would move the stream past TCP, within one host.
+        const LOCAL = 1 << 7;
         /// The operations that RFC 7306 adds.
         const RFC_7306 = Self::ATOMICS.bits() | Self::IMMEDIATE.bits();
         /// Everything this implementation does.
@@ -88,6 +96,53 @@ pub enum OwnFrame {
     /// The number of times that its sender would send a message again that finds no receive: 0 to
     /// 6, or 7 for without end, as InfiniBand counts it.
     RnrRetry(u8),
+    /// A half of its sender's [`Offer`].
+    Offer(OfferHalf),
+}
+
+/// The way past TCP to the responder of a connection within one host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Offer {
+    /// The name under which the process of the responder can be reached.
+    pub name: u64,
+    /// The secret of this connection.
+    pub secret: u64,
+}
+
+/// The part of an [`Offer`] that one frame has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OfferHalf {
+    /// [`Offer::name`].
+    Name(u64),
+    /// [`Offer::secret`].
+    Secret(u64),
+}
+
+impl Offer {
+    /// The halves, in the order in which they go out.
+    pub(crate) const fn halves(self) -> [OfferHalf; 2] {
+        [OfferHalf::Name(self.name), OfferHalf::Secret(self.secret)]
+    }
+}
+
+impl OfferHalf {
+    /// STag and TO of its frame.
+    pub(crate) const fn encode(self) -> (Stag, TaggedOffset) {
+        match self {
+            Self::Name(name) => (OFFER_STAGS[0], TaggedOffset(name)),
+            Self::Secret(secret) => (OFFER_STAGS[1], TaggedOffset(secret)),
+        }
+    }
+
+    const fn decode(stag: Stag, to: TaggedOffset) -> Option<Self> {
+        if stag.0 == OFFER_STAGS[0].0 {
+            Some(Self::Name(to.0))
+        } else if stag.0 == OFFER_STAGS[1].0 {
+            Some(Self::Secret(to.0))
+        } else {
+            None
+        }
+    }
 }
 
 impl OwnFrame {
@@ -98,6 +153,9 @@ impl OwnFrame {
         }
         if let Some(received) = decode_farewell(stag, to) {
             return Some(Self::Farewell(received));
+        }
+        if let Some(half) = OfferHalf::decode(stag, to) {
+            return Some(Self::Offer(half));
         }
         match decode_rnr_retry(stag, to) {
             Some(count) => Some(Self::RnrRetry(count)),

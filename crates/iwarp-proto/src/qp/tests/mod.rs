@@ -15,6 +15,7 @@ mod immediate;
 mod invalidate;
 mod late;
 mod octets;
+mod offers;
 mod own_immediate;
 mod park;
 mod read_requests;

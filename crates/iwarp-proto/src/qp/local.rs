@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The way past TCP that the ends of a connection within one host agree on.
+//!
+//! The queue pair only passes the words on, in frames of this library's own
+//! ([`hello`](crate::rdmap::hello)). Its owner decides whether there is such a way, makes it, and
+//! moves the stream there.
+
+use super::Qp;
+use crate::rdmap::hello::{Capabilities, Offer, OfferHalf, PeerKind};
+
+/// The answer to the question whether the peer would move the stream past TCP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PeerIsLocal {
+    /// It has not said yet what it can do.
+    Unknown,
+    /// It would.
+    Willing,
+    /// It would not, or does not know of this.
+    Unwilling,
+}
+
+/// The parts of the peer's offer that have come.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Heard {
+    name: Option<u64>,
+    secret: Option<u64>,
+}
+
+impl Heard {
+    pub(crate) const fn hear(&mut self, half: OfferHalf) {
+        match half {
+            OfferHalf::Name(name) => self.name = Some(name),
+            OfferHalf::Secret(secret) => self.secret = Some(secret),
+        }
+    }
+}
+
+/// The parts of this end's offer that are not sent yet.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Unsaid([Option<OfferHalf>; 2]);
+
+impl Unsaid {
+    #[inline]
+    pub(crate) const fn is_due(&self) -> bool {
+        self.0[1].is_some()
+    }
+
+    pub(crate) fn take(&mut self) -> Option<OfferHalf> {
+        self.0.iter_mut().find_map(Option::take)
+    }
+}
+
+impl Qp {
+    /// Whether the peer would move the stream past TCP.
+    pub const fn peer_is_local(&self) -> PeerIsLocal {
+        match self.peer {
+            PeerKind::Unknown => PeerIsLocal::Unknown,
+            _ if self.peer.has(Capabilities::LOCAL) => PeerIsLocal::Willing,
+            _ => PeerIsLocal::Unwilling,
+        }
+    }
+
+    /// Sends `offer` with the next octets.
+    pub fn offer(&mut self, offer: Offer) {
+        self.outbound.offer = Unsaid(offer.halves().map(Some));
+    }
+
+    /// The peer's offer, once all of it has come.
+    pub const fn heard_offer(&self) -> Option<Offer> {
+        match self.inbound.offer {
+            Heard { name: Some(name), secret: Some(secret) } => Some(Offer { name, secret }),
+            _ => None,
+        }
+    }
+}
