@@ -87,7 +87,9 @@ pub use engine::network_faults::{FaultsError, NetworkFaults};
 #[doc(hidden)]
 pub use engine::observe;
 pub use engine::observe::{Counters, Operations};
-pub use engine::options::{KeepAlive, Log, OptionError, Options, Personality, Users, Wire};
+pub use engine::options::{
+    KeepAlive, LocalPath, Log, OptionError, Options, Personality, Users, Wire,
+};
 pub use engine::policy::Behaviours;
 pub use engine::speed::Speed;
 #[doc(hidden)]

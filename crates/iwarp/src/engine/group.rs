@@ -50,7 +50,7 @@ use slotmap::{DefaultKey, Key, KeyData, SlotMap};
 pub(crate) use self::member::{Member, Memberships};
 pub(crate) use self::waker::{MemberWaker, ready_of};
 pub(crate) use self::woken::GroupList;
-use self::woken::Woken;
+use self::woken::{BELL, Woken};
 use crate::engine::attend;
 use crate::engine::handover::{Handover, Silence};
 use crate::engine::policy::Behaviours;
@@ -64,6 +64,8 @@ use crate::engine::token::Token;
 use crate::engine::worker::Worker;
 use crate::port::Clock;
 
+/// Drives for each look at an epoll that tells of nothing but the death of peers.
+const UNASKED: u32 = 256;
 /// Streams that one look at the epoll reports at most.
 const EVENTS: usize = 64;
 
@@ -86,6 +88,8 @@ struct Driver {
     silenced: bool,
     /// The number of times that callers have tried it since the epoll was needed.
     tries: u32,
+    /// The number of drives since the epoll was asked, where it tells of next to nothing.
+    unasked: u32,
     backoff: Backoff,
 }
 
@@ -130,6 +134,12 @@ impl Members {
         let first = first.filter(|(_, member)| member.waker().is_none());
         first.map(|(key, member)| (key.data().as_ffi(), member))
     }
+
+    /// The only stream, if a driver may try it without a report.
+    fn tried_alone(&self) -> Option<&Arc<dyn Member>> {
+        let first = self.streams.values().next().filter(|_| self.streams.len() == 1);
+        first.filter(|member| member.waker().is_none() || member.looks_itself())
+    }
 }
 
 fn key(token: u64) -> DefaultKey {
@@ -151,6 +161,7 @@ impl Group {
                 sole: None,
                 silenced: false,
                 tries: 0,
+                unasked: 0,
                 backoff: Backoff::new(without),
             }),
             polls: Polls::new(),
@@ -190,10 +201,13 @@ impl Group {
         self.restore(&mut members);
         let key = members.streams.insert(Arc::clone(member));
         let token = key.data().as_ffi();
-        let added = match member.waker() {
-            Some(waker) => self.add_woken(waker, token, epoll),
-            None => member.descriptors().add(epoll, token, member.interest()),
-        };
+        let added = member.descriptors().add(epoll, token, member.interest_of_descriptors());
+        let added = added.and_then(|()| match member.waker() {
+            Some(waker) => self.add_woken(waker, token, epoll).inspect_err(|_| {
+                let _ = member.descriptors().delete(epoll);
+            }),
+            None => Ok(()),
+        });
         if added.is_err() {
             members.streams.remove(key);
         }
@@ -203,7 +217,10 @@ impl Group {
     /// Tells the epoll what a member waits for now.
     pub(crate) fn update(&self, member: &dyn Member, token: u64) {
         if member.waker().is_some() {
-            return self.woken.list().put(token);
+            self.woken.list().put(token);
+            if member.descriptors().is_none() {
+                return;
+            }
         }
         let mut members = self.members.lock();
         if members.silence.is_on() {
@@ -215,7 +232,8 @@ impl Group {
             return;
         }
         let Some(epoll) = self.epoll.get() else { return };
-        let updated = member.descriptors().modify(epoll, token, member.interest());
+        let interest = member.interest_of_descriptors();
+        let updated = member.descriptors().modify(epoll, token, interest);
         // One that could not be put back is lost at this moment.
         if let Err(error) = updated
             && error.kind() != io::ErrorKind::NotFound
@@ -242,11 +260,11 @@ impl Group {
     pub(crate) fn remove(&self, member: &dyn Member, token: u64) {
         let removed = {
             let mut members = self.members.lock();
-            match member.waker() {
-                Some(waker) => self.remove_woken(waker, token),
-                // The descriptor may have been closed under us, which removes it as well.
-                None => drop(self.epoll.get().map(|epoll| member.descriptors().delete(epoll))),
+            if let Some(waker) = member.waker() {
+                self.remove_woken(waker, token);
             }
+            // The descriptor may have been closed under us, which removes it as well.
+            let _ = self.epoll.get().map(|epoll| member.descriptors().delete(epoll));
             members.silence.forget();
             members.streams.remove(key(token))
         };
@@ -271,7 +289,7 @@ impl Group {
     /// Finds out whether there is but one stream. Returns the one there was, to be dropped without
     /// the token: this may be its last reference.
     fn look_again(&self, driver: &mut Driver) -> Option<Arc<dyn Member>> {
-        let sole = self.members.lock().sole().map(|(_, sole)| Arc::clone(sole));
+        let sole = self.members.lock().tried_alone().map(Arc::clone);
         driver.tries = 0;
         std::mem::replace(&mut driver.sole, sole)
     }
@@ -289,14 +307,27 @@ impl Group {
 
     fn drive_as(&self, driver: &mut Driver, by: By) -> bool {
         let moved = match &driver.sole {
-            Some(sole) if by != By::Worker && sole.can_be_tried() => self.try_sole(&**sole, by),
+            Some(sole) if by != By::Worker && sole.can_be_tried() => {
+                let moved = self.try_sole(&**sole, by);
+                moved | (sole.looks_itself() && self.look_beside(driver, by))
+            }
             _ => {
                 self.need_epoll(driver);
-                self.drive_ready(&mut driver.events, by).moved
+                self.drive_ready(driver, by).moved
             }
         };
         self.count_try(driver);
         moved
+    }
+
+    /// After the only stream was tried, which looks itself: takes what tells of it, and now and
+    /// then asks the epoll whether it has ended.
+    fn look_beside(&self, driver: &mut Driver, by: By) -> bool {
+        driver.unasked += 1;
+        if driver.unasked >= UNASKED {
+            return self.drive_ready(driver, by).moved;
+        }
+        self.woken.list().len() > 0 && self.drive_woken(by).moved
     }
 
     /// As [`Self::drive`], but not the streams that callers of other groups look after: this one's
@@ -310,7 +341,7 @@ impl Group {
             return Served { moved: false, left: true };
         }
         self.need_epoll(driver);
-        self.drive_ready(&mut driver.events, By::Worker)
+        self.drive_ready(driver, By::Worker)
     }
 
     /// A caller that begins to wait for this group unsilences the stream afterwards, so it may be
@@ -332,28 +363,44 @@ impl Group {
         moved
     }
 
-    fn drive_ready(&self, events: &mut Events, by: By) -> Served {
+    fn drive_ready(&self, driver: &mut Driver, by: By) -> Served {
         let mut served = Served::default();
         if self.woken.is_used() {
+            self.woken.look();
             served = self.drive_woken(by);
             if self.woken.is_all(self.members.lock().streams.len()) {
-                return served;
+                // The epoll tells of nothing but the end of those that have a descriptor as well.
+                driver.unasked += 1;
+                if !self.woken.has_channels() || (by != By::Worker && driver.unasked < UNASKED) {
+                    return served;
+                }
             }
         }
+        driver.unasked = 0;
         let Some(epoll) = self.epoll.get() else { return served };
-        match epoll.wait(events, Some(Duration::ZERO)) {
+        match epoll.wait(&mut driver.events, Some(Duration::ZERO)) {
             Ok(0) | Err(_) => return served,
             Ok(_) => {}
         }
         let call = (by != By::Worker).then(|| self.handover.call());
-        for ready in events.iter() {
-            let Some(member) = self.member(ready.token) else { continue };
+        let mut rang = false;
+        for ready in driver.events.iter() {
+            let Some(member) = self.member(ready.token) else {
+                rang |= ready.token == BELL;
+                continue;
+            };
             if by == By::Worker && self.is_left_to_others(&*member) {
                 served.left = true;
             } else {
+                member.reported();
                 member.ready(ready, by);
                 served.moved = true;
             }
+        }
+        if rang && self.woken.rang() {
+            let woken = self.drive_woken(by);
+            served.moved |= woken.moved;
+            served.left |= woken.left;
         }
         if call.is_some() {
             self.handover.renew_short_lease(|| self.nanos());

@@ -60,3 +60,26 @@ impl Wire {
         }
     }
 }
+
+/// The way of a connection whose two ends are on one host.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
+pub enum LocalPath {
+    /// TCP, as to any other host.
+    #[default]
+    Off,
+    /// Rings in memory that the two processes share, once the ends have found each other: see
+    /// [`Options::local`](crate::Options::local).
+    Rings,
+}
+
+impl LocalPath {
+    /// The one of this name, as users write it.
+    pub(super) fn of_name(name: &str) -> Option<Self> {
+        match name {
+            "off" => Some(Self::Off),
+            "rings" => Some(Self::Rings),
+            _ => None,
+        }
+    }
+}

@@ -34,6 +34,7 @@
 //!   tasks      descriptors that are waited for on behalf of others
 //!   peer_watch whether a silent peer is still there
 //!   send_memory  what the system may keep for peers that do not read
+//!   local      agreement on a way past TCP, between two processes of one host
 //!   live       the connections there are, for the end of the process
 //!   service_ports  ports of datagram services
 //!   network_faults  a network that has faults on purpose
@@ -103,6 +104,7 @@ pub(crate) mod handover;
 pub(crate) mod kept;
 pub(crate) mod kinds;
 pub(crate) mod live;
+pub(crate) mod local;
 pub(crate) mod mover;
 pub(crate) mod network_faults;
 pub(crate) mod numbers;

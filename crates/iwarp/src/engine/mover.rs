@@ -33,6 +33,8 @@ pub(crate) trait StreamMover: fmt::Debug + Send + Sync {
     fn is_writing(&self) -> bool;
     /// True once the stream is not used any more.
     fn is_closed(&self) -> bool;
+    /// True if what is sent goes by memory that the other end shares.
+    fn has_moved(&self) -> bool;
     /// Waits a moment for the thread that is receiving.
     fn settle_receiving(&self);
     /// Sets the time that the peer may be silent while something is expected of it; `None`: as long

@@ -10,7 +10,7 @@ use iwarp_types::{Extensions, RtrTypes};
 use thiserror::Error;
 
 use super::devices::{self, NamedDevice};
-pub use super::kinds::{Personality, Wire};
+pub use super::kinds::{LocalPath, Personality, Wire};
 use super::network_faults::NetworkFaults;
 use super::observe::SomeObserver;
 use super::policy::Behaviours;
@@ -79,6 +79,11 @@ pub struct Options {
     pub personality: Personality,
     /// The protocol of reliable connected queue pairs.
     pub wire: Wire,
+    /// The way of connections within this host. [`LocalPath::Rings`]: if both ends allow it, the
+    /// stream of an iWARP connection moves from TCP to memory that the two processes share. What
+    /// has moved is not seen on the loopback interface any more, and has no CRC. The default is
+    /// TCP.
+    pub local: LocalPath,
     /// The devices that programs see; empty: one, named after its personality. Each may have the
     /// addresses of one interface only, and a kind, a protocol and a speed of its own. They share
     /// the process's threads, memory and share of UDP port 4791.
@@ -90,6 +95,8 @@ pub struct Options {
     pub tell_personality: bool,
     /// Ask for CRC32c on the stream (RFC 5044 §4.4). Off only if neither end asks for it.
     pub crc: bool,
+    /// Keep CRC32c even where the stream moves to shared memory ([`Self::local`]).
+    pub demands_crc: bool,
     /// Ask the peer to put markers into its stream (RFC 5044 §4.3).
     pub markers: bool,
     /// MPA revision of the requests this end makes: 1 (RFC 5044) or 2 (RFC 6581).
@@ -161,10 +168,12 @@ impl Default for Options {
         Self {
             personality: Personality::Iwarp,
             wire: Wire::Auto,
+            local: LocalPath::Off,
             devices: Vec::new(),
             speed: Speed::default(),
             tell_personality: false,
             crc: true,
+            demands_crc: false,
             markers: false,
             revision: 2,
             fall_back: true,
@@ -215,10 +224,12 @@ impl Options {
     iwarp_types::setters! {
         personality: Personality,
         wire: Wire,
+        local: LocalPath,
         devices: Vec<NamedDevice>,
         speed: Speed,
         tell_personality: bool,
         crc: bool,
+        demands_crc: bool,
         markers: bool,
         revision: u8,
         fall_back: bool,
@@ -259,7 +270,8 @@ impl Options {
     /// | `IWARP_PERSONALITY` | `iwarp`, `roce` | `iwarp`; `roce` for [programs that use the C libraries](Self::for_any_program) |
     /// | `IWARP_WIRE` | `auto`, `iwarp`, `roce` | `auto` |
     /// | `IWARP_DEVICES` | `NAME[=INTERFACE][:WORD]...` with commas between; words: `iwarp`, `roce`, `wire=...`, `speed=...` | `iwarp0` or `roce0` |
-    /// | `IWARP_CRC` | `on`, `off` | `on` |
+    /// | `IWARP_LOCAL` | `off`, `rings` | `off` |
+    /// | `IWARP_CRC` | `on`, `off` | `on`, but not in shared memory |
     /// | `IWARP_MARKERS` | `on`, `off` | `off` |
     /// | `IWARP_MPA_REVISION` | `1`, `2` | `2` |
     /// | `IWARP_MPA_FALLBACK` | `on`, `off` | `on` |
@@ -338,7 +350,9 @@ impl Options {
             let value = number(name, "milliseconds", 1..=u64::from(u32::MAX))?;
             Ok(value.map(Duration::from_millis))
         };
-        options.crc = switch("IWARP_CRC")?.unwrap_or(options.crc);
+        let crc = switch("IWARP_CRC")?;
+        options.demands_crc |= crc == Some(true);
+        options.crc = crc.unwrap_or(options.crc);
         options.markers = switch("IWARP_MARKERS")?.unwrap_or(options.markers);
         options.udp_segment = switch("IWARP_UDP_SEGMENT")?.unwrap_or(options.udp_segment);
         options.strict = switch("IWARP_STRICT")?.unwrap_or(options.strict);
@@ -395,6 +409,10 @@ impl Options {
                             mlx5_0=eth0:speed=100,siw0=eth1:iwarp";
             let devices = devices::parse(&value);
             options.devices = devices.ok_or_else(|| wrong("IWARP_DEVICES", &value, expected))?;
+        }
+        if let Some(value) = lookup("IWARP_LOCAL") {
+            let local = LocalPath::of_name(&value);
+            options.local = local.ok_or_else(|| wrong("IWARP_LOCAL", &value, "off or rings"))?;
         }
         if let Some(value) = lookup("IWARP_SPEED") {
             let expected = "10, 25, 40, 50, 100, 200 or 400 Gbit/s";

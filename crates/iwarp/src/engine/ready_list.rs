@@ -28,6 +28,10 @@ pub(crate) trait Bell {
     fn ring(&self);
     /// It wakes them no more.
     fn silence(&self);
+    /// The list is hushed from now on, or no more. It is locked meanwhile.
+    fn hushed(&self, _: bool) {}
+    /// Puts streams into the list of which other processes tell, once it is hushed no more.
+    fn look(&self) {}
 }
 
 /// See the [module](self).
@@ -123,6 +127,14 @@ impl<B: Bell> ReadyList<B> {
         }
         let mut state = self.state.lock();
         self.set_hushed(&mut state, false);
+        drop(state);
+        self.bell.look();
+    }
+
+    /// Changes the bell, which is told whether the list is hushed.
+    pub(crate) fn change_bell(&self, change: impl FnOnce(&B, bool)) {
+        let _state = self.state.lock();
+        change(&self.bell, self.is_hushed.load(Ordering::Relaxed));
     }
 
     /// A thread is about to sleep on the epoll for a moment, until [`Self::has_slept`].
@@ -149,7 +161,10 @@ impl<B: Bell> ReadyList<B> {
     }
 
     fn set_hushed(&self, state: &mut ReadyStreams, hushed: bool) {
-        self.is_hushed.store(hushed, Ordering::Relaxed);
+        if self.is_hushed.load(Ordering::Relaxed) != hushed {
+            self.is_hushed.store(hushed, Ordering::Relaxed);
+            self.bell.hushed(hushed);
+        }
         self.settle(state);
     }
 

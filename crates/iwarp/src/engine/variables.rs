@@ -12,7 +12,7 @@ const PREFIX: &str = "IWARP_";
 const TARGET: &str = "iwarp::variables";
 
 /// The variables that [`super::options::Options::from_env`] reads.
-pub(super) const READ: [&str; 27] = [
+pub(super) const READ: [&str; 28] = [
     "IWARP_ALLOW_USERS",
     "IWARP_CRC",
     "IWARP_DEVICES",
@@ -20,6 +20,7 @@ pub(super) const READ: [&str; 27] = [
     "IWARP_FAULTS",
     "IWARP_KEEPALIVE_S",
     "IWARP_LINGER_MS",
+    "IWARP_LOCAL",
     "IWARP_LOCAL_CONGESTION",
     "IWARP_LOG",
     "IWARP_LOG_FORMAT",

@@ -16,6 +16,7 @@
 //!   record       a network around another that remembers what passes
 //!   faults       a network around another that delays, cuts and corrupts
 //!   around       what those two have in common
+//!   local        a TCP connection within the host that moves to memory which both ends share
 //!   clock        the time by which connections are made
 //!   descriptors  how a port says that it is ready
 //!   waker        how one says it that has no descriptor
@@ -39,6 +40,7 @@ mod datagram;
 mod described;
 mod descriptors;
 mod faults;
+pub(crate) mod local;
 mod memory;
 mod record;
 pub mod share;
@@ -191,6 +193,21 @@ pub trait Port: Send + Sync + Debug {
     /// Ends the stream when bytes stay unacknowledged for so long (`None`: never), on a port whose
     /// [`Self::vitals`] says nothing.
     fn bound_silence(&self, _: Option<Duration>) {}
+
+    /// True if it is the system's own, whose ends are processes of this host or others: then its
+    /// bytes may go another way between them. A port around another one says no, as it is there to
+    /// see them.
+    #[doc(hidden)]
+    fn is_systems(&self) -> bool {
+        false
+    }
+
+    /// The port, where it may move to shared memory.
+    #[doc(hidden)]
+    #[allow(private_interfaces, reason = "hidden from programs, which have no such port")]
+    fn local(&self) -> Option<&local::LocalPort> {
+        None
+    }
 }
 
 /// A listening address, at which connections come in.

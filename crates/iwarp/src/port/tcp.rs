@@ -333,6 +333,10 @@ impl Port for TcpPort {
         self.socket.set_traffic_class(class)
     }
 
+    fn is_systems(&self) -> bool {
+        true
+    }
+
     fn vitals(&self) -> io::Result<Option<Vitals>> {
         self.socket.vitals()
     }

@@ -21,7 +21,7 @@ use crate::engine::endpoint::{CoreConfig, Endpoint, EndpointCore, Shape};
 use crate::engine::mover::{PacketMover, ReactorStream};
 use crate::engine::numbers::{Number, PSN_BITS};
 use crate::engine::observe::Counters;
-use crate::engine::options::Personality;
+use crate::engine::options::{LocalPath, Personality};
 use crate::engine::profile::Profile;
 use crate::engine::sync::Mutex;
 use crate::port::{Port, Vitals};
@@ -599,6 +599,13 @@ impl QueuePair {
     /// Its operations so far, if it [counts](QueuePairAttributes::counted) them.
     pub fn counters(&self) -> Option<Counters> {
         self.inner.alive()?.endpoint.counters()
+    }
+
+    /// The way that its connection takes within the host: [`LocalPath::Rings`] once what it sends
+    /// goes by shared memory; see [`Options::local`](crate::Options::local).
+    pub fn local_path(&self) -> LocalPath {
+        let link = self.inner.alive().and_then(|inner| inner.endpoint.link());
+        if link.is_some_and(|link| link.has_moved()) { LocalPath::Rings } else { LocalPath::Off }
     }
 
     /// The state of affairs between the ends, of a connection over TCP that is up.

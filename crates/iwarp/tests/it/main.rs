@@ -27,6 +27,7 @@
 //! Data
 //!   operations          each operation works between two ends, in each framing
 //!   bulk                much data arrives unchanged, in messages of odd sizes
+//!   local_rings         within the host, a connection moves from TCP to shared memory unharmed
 //!   last_octet          a program that sees the last byte of a Write sees all of it
 //!   memory              peers with the right to it reach registered memory, until its end
 //!   vanished            memory that a program takes away fails one request, and no other
@@ -143,6 +144,7 @@ mod hosts;
 mod last_octet;
 mod leaks;
 mod limits;
+mod local_rings;
 mod memory;
 mod metrics;
 mod observer;

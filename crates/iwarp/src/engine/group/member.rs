@@ -17,8 +17,19 @@ use crate::port::Descriptors;
 pub(crate) trait Member: fmt::Debug + Send + Sync {
     /// The descriptors that report it ready.
     fn descriptors(&self) -> Descriptors<'_>;
-    /// The waker of the groups, where it has no descriptor.
+    /// The waker of the groups, where it has no descriptor, or one that tells of its end alone.
     fn waker(&self) -> Option<&MemberWaker>;
+    /// True if an attempt finds what has come although no descriptor tells of it, and costs next to
+    /// nothing if nothing has.
+    fn looks_itself(&self) -> bool {
+        false
+    }
+    /// The readiness that its descriptors are to report.
+    fn interest_of_descriptors(&self) -> Interest {
+        self.interest()
+    }
+    /// A descriptor was reported ready: [`Self::ready`] follows.
+    fn reported(&self) {}
     /// The readiness that is of interest now.
     fn interest(&self) -> Interest;
     /// True if a task may be asleep that is told of input by other means than poll groups.

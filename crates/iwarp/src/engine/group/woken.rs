@@ -5,13 +5,14 @@
 use std::io;
 use std::sync::{Arc, OnceLock};
 
+use iwarp_mem::OutOfMemory;
 use iwarp_os::{Epoll, EventFd, EventFdKind, FdPlace, Interest};
-use slotmap::{DefaultKey, Key};
 
 use super::{Group, MemberWaker, Served};
 use crate::engine::poll_set::By;
 use crate::engine::ready_list::{Bell, ReadyList};
-use crate::engine::sync::{AtomicUsize, Ordering};
+use crate::engine::sync::{AtomicBool, AtomicUsize, Mutex, Ordering};
+use crate::port::local::Channel;
 
 /// The ready list of a poll group.
 pub(crate) type GroupList = ReadyList<EpollBell>;
@@ -24,19 +25,54 @@ pub(super) struct Woken {
     count: AtomicUsize,
 }
 
-/// A descriptor in the group's epoll, made for the first stream that needs it.
+/// The token of the bells in the epoll: no stream has it.
+pub(super) const BELL: u64 = u64::MAX;
+
+/// A descriptor in the group's epoll, made for the first stream that needs it; and the channels to
+/// other processes that tell of streams, whose bells are in the epoll as well.
 #[derive(Debug, Default)]
-pub(crate) struct EpollBell(OnceLock<EventFd>);
+pub(crate) struct EpollBell {
+    fd: OnceLock<EventFd>,
+    has_channels: AtomicBool,
+    channels: Mutex<Vec<Arc<Channel>>>,
+}
+
+impl EpollBell {
+    /// Calls `what` for each channel, without the lock: it may wake streams.
+    fn each_channel(&self, what: impl Fn(&Channel)) {
+        if !self.has_channels.load(Ordering::Acquire) {
+            return;
+        }
+        let mut at = 0;
+        loop {
+            let channel = self.channels.lock().get(at).cloned();
+            let Some(channel) = channel else { return };
+            what(&channel);
+            at += 1;
+        }
+    }
+}
 
 impl Bell for EpollBell {
     // Both fail only on a descriptor that was closed under us.
 
     fn ring(&self) {
-        let _ = self.0.get().map(EventFd::signal);
+        let _ = self.fd.get().map(EventFd::signal);
     }
 
     fn silence(&self) {
-        let _ = self.0.get().map(EventFd::drain);
+        let _ = self.fd.get().map(EventFd::drain);
+    }
+
+    fn hushed(&self, hushed: bool) {
+        if self.has_channels.load(Ordering::Acquire) {
+            let change = if hushed { Channel::hush } else { Channel::listen };
+            self.channels.lock().iter().for_each(|channel| change(channel));
+        }
+    }
+
+    fn look(&self) {
+        self.each_channel(Channel::look);
     }
 }
 
@@ -54,6 +90,24 @@ impl Woken {
     #[inline]
     pub(super) fn is_used(&self) -> bool {
         self.count.load(Ordering::Relaxed) > 0
+    }
+
+    /// True if other processes tell of some of them.
+    #[inline]
+    pub(super) fn has_channels(&self) -> bool {
+        self.list.bell().has_channels.load(Ordering::Acquire)
+    }
+
+    /// Puts the streams into the list of which other processes tell.
+    #[inline]
+    pub(super) fn look(&self) {
+        self.list.bell().look();
+    }
+
+    /// A bell in the epoll rings. True if it may be a channel's.
+    pub(super) fn rang(&self) -> bool {
+        self.list.bell().each_channel(Channel::rang);
+        self.has_channels()
     }
 
     /// True if a group of so many has no others.
@@ -85,17 +139,45 @@ impl Group {
 
     /// Sees to it that there is a bell in the epoll.
     fn hang_bell(&self, epoll: &Epoll) -> io::Result<()> {
-        let place = &self.woken.list.bell().0;
+        let place = &self.woken.list.bell().fd;
         if place.get().is_some() {
             return Ok(());
         }
         let bell = EventFd::new(EventFdKind::Counter, FdPlace::Internal)?;
-        // No stream has that token.
-        epoll.add(&bell, DefaultKey::null().data().as_ffi(), Interest::READ)?;
+        epoll.add(&bell, BELL, Interest::READ)?;
         if let Err(second) = place.set(bell) {
             // Another thread was faster.
             let _ = epoll.delete(&second);
         }
+        Ok(())
+    }
+
+    /// The channel tells of streams of the group from now on.
+    pub(crate) fn add_channel(&self, channel: &Arc<Channel>) -> io::Result<()> {
+        let epoll = self.made_epoll()?;
+        self.hang_bell(epoll)?;
+        let mut added = Ok(());
+        let mut over = Vec::new();
+        self.woken.list.change_bell(|bell, hushed| {
+            let mut channels = bell.channels.lock();
+            over.extend(channels.extract_if(.., |channel| channel.is_over()));
+            if channels.iter().any(|other| Arc::ptr_eq(other, channel)) {
+                return;
+            }
+            added = channels.try_reserve(1).map_err(|_| OutOfMemory.into());
+            added = std::mem::replace(&mut added, Ok(()))
+                .and_then(|()| epoll.add(channel.bell(), BELL, Interest::READ));
+            if added.is_ok() {
+                channels.push(Arc::clone(channel));
+                bell.has_channels.store(true, Ordering::Release);
+                if !hushed {
+                    channel.listen();
+                }
+            }
+        });
+        added?;
+        // Marked before it listened.
+        channel.look();
         Ok(())
     }
 
@@ -126,6 +208,9 @@ impl Group {
                 self.handover.renew_short_lease(|| self.nanos());
             }
             list.hush(|| self.handover.is_watched());
+        } else if served.left {
+            // Their callers take what comes, and a timer looks after them.
+            list.hush(|| self.handover.may_be_left());
         }
         served
     }

@@ -9,7 +9,7 @@ pub(crate) use iwarp_proto::qp::{Config, Qp};
 use iwarp_types::RnrTimer;
 
 use crate::engine::endpoint::{CoreConfig, NO_RECEIVE};
-use crate::engine::options::{Options, Personality};
+use crate::engine::options::{LocalPath, Options, Personality};
 
 /// Silence after which an initiator repeats itself, for peers that overlooked its first frame.
 const NUDGE: Duration = Duration::from_millis(200);
@@ -48,10 +48,19 @@ pub(crate) fn config(options: &Options, wanted: &CoreConfig) -> Config {
         park: like_infiniband.then_some(PARK),
         outlive: like_infiniband.then_some(OUTLIVE),
         outlive_in_place: Some(OUTLIVE),
-        tells: match (options.tell_personality, options.personality) {
-            (false, _) => Capabilities::default(),
-            (true, Personality::Iwarp) => Capabilities::SEES_RNIC,
-            (true, Personality::Roce) => Capabilities::SEES_INFINIBAND,
-        },
+        tells: told(options),
+    }
+}
+
+/// The capabilities that the hello frame tells beside those of all ends with this library.
+fn told(options: &Options) -> Capabilities {
+    let seen = match (options.tell_personality, options.personality) {
+        (false, _) => Capabilities::default(),
+        (true, Personality::Iwarp) => Capabilities::SEES_RNIC,
+        (true, Personality::Roce) => Capabilities::SEES_INFINIBAND,
+    };
+    match options.local {
+        LocalPath::Off => seen,
+        LocalPath::Rings => seen.union(Capabilities::LOCAL),
     }
 }

@@ -13,12 +13,14 @@
 //!
 //! # Writers of the fields
 //!
-//! - `itself`, `endpoint`, `may_hold`, `waker`, `stream`, `budget`, `_loan`, `spare`, `fate`: the
+//! - `waker`: the thread that attaches the link, or the worker that moves it past TCP, once.
+//! - `itself`, `endpoint`, `may_hold`, `stream`, `budget`, `_loan`, `spare`, `fate`: the
 //!   thread that attaches the link, before it is shared.
 //! - `rx` (framing, the part of a message unit that has come, whether the end is held): the
 //!   receiver, which holds the receive token.
 //! - `tx` (bytes that are built and not sent, the time at which sending is tried again for want of
 //!   memory): the transmitter, which holds the transmit token.
+//! - `local` (which end offers a way past TCP): the receiver that sees what the peer would do.
 //! - `writing`: the transmitter.
 //! - `flags`: each bit changes by one atomic read-modify-write. A transmitter that finds the socket
 //!   full sets `WRITE_BLOCKED`, and the driver that finds room clears it. A posting thread that
@@ -41,6 +43,7 @@ mod attach;
 mod close;
 mod fate;
 mod flags;
+mod local;
 mod pipes;
 mod reactor;
 mod receive;
@@ -50,7 +53,7 @@ mod spare;
 mod watch;
 
 use std::io;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use iwarp_mem::{Guard, MemoryTable};
@@ -64,6 +67,7 @@ use self::close::Intent;
 use self::flags::{
     AWAITS_WRITING, CLOSED, END_HELD, Flags, HELD, READ_ENDED, READ_STALLED, WRITE_BLOCKED,
 };
+use self::local::Local;
 use self::reactor::Reactor;
 use self::receive::{Received, Rx};
 use self::send::{TRANSMIT_BUDGET, Tx};
@@ -82,6 +86,7 @@ use crate::engine::sync::Mutex;
 use crate::engine::token::Token;
 use crate::engine::worker::Deadline;
 use crate::engine::writing::Writing;
+use crate::port::local::LocalPort;
 use crate::port::{Descriptors, Port, Vitals};
 
 /// A stream bound to a queue pair.
@@ -91,8 +96,10 @@ pub(crate) struct Link {
     endpoint: Arc<Endpoint>,
     /// See [`Port::may_hold`].
     may_hold: bool,
-    /// Of a stream without a descriptor.
-    waker: Option<Arc<MemberWaker>>,
+    /// Of a stream without a descriptor, and of one that has moved past TCP.
+    waker: OnceLock<Arc<MemberWaker>>,
+    /// Whether to look if the stream may move past TCP.
+    local: Local,
     rx: Token<Rx>,
     tx: Token<Tx>,
     flags: Flags,
@@ -118,7 +125,23 @@ impl Member for Link {
     }
 
     fn waker(&self) -> Option<&MemberWaker> {
-        self.waker.as_deref()
+        let waker = self.waker.get().filter(|_| self.stream.local().is_none() || self.is_woken());
+        waker.map(|waker| &**waker)
+    }
+
+    fn looks_itself(&self) -> bool {
+        self.is_woken()
+    }
+
+    fn interest_of_descriptors(&self) -> Interest {
+        // TCP is never full any more.
+        if self.has_moved() { self.interest().without(Interest::WRITE) } else { self.interest() }
+    }
+
+    fn reported(&self) {
+        if let Some(port) = self.stream.local() {
+            port.line_speaks();
+        }
     }
 
     fn interest(&self) -> Interest {
@@ -237,6 +260,10 @@ impl StreamMover for Link {
         self.flags.has(CLOSED)
     }
 
+    fn has_moved(&self) -> bool {
+        self.stream.local().is_some_and(LocalPort::has_switched)
+    }
+
     fn settle_receiving(&self) {
         self.rx.settle();
     }
@@ -277,10 +304,16 @@ impl Link {
         stream.limit_unsent(loan.octets());
         Arc::new_cyclic(|itself| Self {
             itself: Weak::clone(itself),
-            rx: Token::new(Rx::new(terms, endpoint.who, endpoint.pd_of_receives())),
+            rx: Token::new(Rx::new(
+                terms,
+                endpoint.who,
+                endpoint.pd_of_receives(),
+                stream.local().is_some(),
+            )),
             tx: Token::new(Tx::new(terms, endpoint.who, options.mulpdu, &*stream)),
             may_hold: stream.may_hold(),
-            waker: MemberWaker::of(&*stream),
+            waker: MemberWaker::of(&*stream).map_or_else(OnceLock::new, OnceLock::from),
+            local: Local::new(terms, &*stream),
             flags: Flags::new(),
             reactor: Reactor::new(),
             stream,

@@ -99,6 +99,13 @@ impl Incoming {
         }
     }
 
+    /// As [`Outgoing::switched`], for what comes.
+    pub(super) fn switched(&mut self, crc: bool) {
+        if let (Self::Iwarp(receiver), false) = (self, crc) {
+            receiver.change_deframer(Deframer::stop_crc);
+        }
+    }
+
     /// See [`Receiver::direct`].
     #[inline]
     pub(super) fn direct(&mut self) -> Option<Direct> {
@@ -176,6 +183,14 @@ impl Outgoing {
                     Taken { more, disposition, connected }
                 })
             }
+        }
+    }
+
+    /// The stream has moved past TCP: what is built from now on has CRCs no more, unless they are
+    /// asked for.
+    pub(super) fn switched(&mut self, crc: bool) {
+        if let (Self::Iwarp(transmitter), false) = (self, crc) {
+            transmitter.change_framer(Framer::stop_crc);
         }
     }
 

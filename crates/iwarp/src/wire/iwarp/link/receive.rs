@@ -21,6 +21,7 @@ use super::{Link, bad_address};
 use crate::engine::group::Member;
 use crate::engine::policy::habits::Arrival;
 use crate::engine::poll_set::By;
+use crate::port::local::LocalPort;
 
 /// Bytes read in one go before others get their turn.
 const RECEIVE_BUDGET: usize = 4 * 1024 * 1024;
@@ -58,6 +59,8 @@ pub(super) struct Rx {
     partial: Vec<u8>,
     /// The peer has closed, and the queue pair is told when [`END_HELD`] is set no more.
     end_held: bool,
+    /// The stream may move past TCP and has not yet.
+    may_switch: bool,
     /// The way in which the thread that holds the token receives, and the state in which it has
     /// left the core, if it has seen that.
     how: How,
@@ -74,11 +77,17 @@ pub(super) struct Received {
 }
 
 impl Rx {
-    pub(super) fn new(terms: Option<&Negotiated>, who: Accessor, receives: PdId) -> Self {
+    pub(super) fn new(
+        terms: Option<&Negotiated>,
+        who: Accessor,
+        receives: PdId,
+        may_switch: bool,
+    ) -> Self {
         Self {
             incoming: Incoming::new(terms, who, receives),
             partial: Vec::new(),
             end_held: false,
+            may_switch,
             how: None,
             seen: None,
         }
@@ -118,6 +127,9 @@ impl Link {
             }
         }
         self.endpoint.watch_time();
+        if self.local.is_due() && received.moved {
+            self.agree();
+        }
         received
     }
 
@@ -211,6 +223,12 @@ impl Link {
                 self.flags.set(READ_ENDED);
                 self.update_interest();
                 break;
+            }
+            if rx.may_switch
+                && let Some(crc) = self.stream.local().and_then(LocalPort::came_with)
+            {
+                rx.may_switch = false;
+                rx.incoming.switched(crc);
             }
             rx.incoming.received_directly(direct);
             have += staged;

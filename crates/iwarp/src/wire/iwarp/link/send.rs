@@ -18,6 +18,7 @@ use super::flags::{PEER_WATCHED, WRITE_BLOCKED, WRITE_ENDED};
 use super::pipes::Outgoing;
 use super::{Link, bad_address};
 use crate::port::Port;
+use crate::port::local::LocalPort;
 
 /// Bytes that wait in a transmit queue before nothing more is built.
 pub(super) const TRANSMIT_BUDGET: usize = 256 * 1024;
@@ -39,6 +40,8 @@ pub(super) struct Tx {
     out: Option<Transmit>,
     sent: u64,
     next_mss_check: u64,
+    /// The stream may move past TCP and has not yet.
+    may_switch: bool,
     /// There was no memory for a transmit queue, and a timer tries again at this time.
     starved_until: Option<Time>,
 }
@@ -56,6 +59,7 @@ impl Tx {
             out: None,
             sent: 0,
             next_mss_check: if unit.is_some() { u64::MAX } else { FIRST_MSS_CHECK },
+            may_switch: stream.local().is_some(),
             starved_until: None,
         }
     }
@@ -103,6 +107,14 @@ impl Link {
                 self.transmit_later(tx);
                 return None;
             };
+            if tx.may_switch && out.is_empty() {
+                // Between two message units.
+                let switched = self.stream.local().and_then(LocalPort::switch);
+                if let Some(crc) = switched {
+                    tx.may_switch = false;
+                    tx.outgoing.switched(crc);
+                }
+            }
             let admitted = iwarp_mem::admit_faults();
             let more = tx.outgoing.transmit(endpoint, memory, out, self.budget);
             drop(admitted);

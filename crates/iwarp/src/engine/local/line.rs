@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The line between two processes of one host, by which their connections agree to move.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use iwarp_os::local::{Marks, Ring};
+use iwarp_os::unix::SeqSocket;
+use iwarp_os::{Interest, Ready};
+
+use super::message::{Answer, Join, LEN, Message};
+use super::{LocalEnd, Locals};
+use crate::engine::sync::Mutex;
+use crate::engine::tasks::Task;
+use crate::engine::worker::Worker;
+use crate::port::Descriptors;
+use crate::port::local::{Channel, ROOM, Way};
+
+/// Messages that are read before others get their turn.
+const BUDGET: usize = 64;
+
+/// See the [module](self).
+pub(super) struct Line {
+    socket: SeqSocket,
+    locals: Weak<Locals>,
+    worker: Weak<Worker>,
+    task: AtomicU64,
+    /// Made by the process that has connected; there when its hello has come.
+    channel: OnceLock<Arc<Channel>>,
+    /// Connections of which this process has asked whether they move, by slot.
+    asked: Mutex<HashMap<u16, Asked>>,
+    /// Messages that the socket has no room for, with the memory that goes along.
+    unsaid: Mutex<VecDeque<(Message, Option<OwnedFd>)>>,
+    /// The other has told a secret.
+    proven: AtomicBool,
+    over: AtomicBool,
+}
+
+/// A connection of which the other process was asked whether it moves.
+struct Asked {
+    end: Arc<dyn LocalEnd>,
+    /// This process wants CRCs.
+    crc: bool,
+}
+
+impl fmt::Debug for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Line").finish_non_exhaustive()
+    }
+}
+
+impl Line {
+    /// Connects to the process with that name.
+    pub(super) fn begin(
+        name: &[u8],
+        locals: &Weak<Locals>,
+        worker: &Arc<Worker>,
+    ) -> io::Result<Arc<Self>> {
+        let socket = SeqSocket::connect(name)?;
+        let (marks, fds) = Marks::create()?;
+        socket.send(&Message::Hello.encode(), &fds.passed())?;
+        let line = Self::new(socket, locals, worker);
+        let _ = line.channel.set(Channel::new(marks));
+        line.serve(worker)
+    }
+
+    /// A process has connected by `socket`.
+    pub(super) fn came(
+        socket: SeqSocket,
+        locals: &Weak<Locals>,
+        worker: &Arc<Worker>,
+    ) -> io::Result<Arc<Self>> {
+        Self::new(socket, locals, worker).serve(worker)
+    }
+
+    fn new(socket: SeqSocket, locals: &Weak<Locals>, worker: &Arc<Worker>) -> Self {
+        Self {
+            socket,
+            locals: Weak::clone(locals),
+            worker: Arc::downgrade(worker),
+            task: AtomicU64::new(0),
+            channel: OnceLock::new(),
+            asked: Mutex::default(),
+            unsaid: Mutex::default(),
+            proven: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+        }
+    }
+
+    fn serve(self, worker: &Arc<Worker>) -> io::Result<Arc<Self>> {
+        let line = Arc::new(self);
+        let fds = Descriptors::one(line.socket.as_fd());
+        let task = worker.tasks().add(fds, Interest::READ, Arc::clone(&line) as Arc<dyn Task>)?;
+        line.task.store(task, Ordering::Release);
+        if line.is_over() {
+            // It ended before it had the number.
+            worker.tasks().remove(task, fds);
+        }
+        Ok(line)
+    }
+
+    /// True once the other process is gone, or does not keep to the rules.
+    pub(super) fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
+    /// True once the other process has told a secret that it knows by a connection.
+    pub(super) fn is_proven(&self) -> bool {
+        self.proven.load(Ordering::Relaxed)
+    }
+
+    /// Asks the other process to move the connection to a new ring.
+    pub(super) fn ask(&self, secret: u64, crc: bool, end: Arc<dyn LocalEnd>) -> io::Result<()> {
+        let channel = self.channel.get().ok_or(io::ErrorKind::NotConnected)?;
+        let ends = end.ends();
+        let local = ends.local.ok_or(io::ErrorKind::AddrNotAvailable)?;
+        let slot = channel.take_slot(&end.waker()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let (ring, memory) = Ring::create(ROOM)?;
+        self.asked.lock().try_reserve(1).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        // Before the peer has it: the peer may send by it at once, and leave.
+        end.move_to(Way { ring, channel: Arc::clone(channel), slot })?;
+        self.asked.lock().insert(slot, Asked { end, crc });
+        let join = Message::Join(Join { slot, crc, secret, local, peer: ends.peer });
+        self.say(join, Some(memory)).inspect_err(|_| {
+            let asked = self.asked.lock().remove(&slot);
+            if let Some(Asked { end, .. }) = asked {
+                end.stay();
+            }
+        })
+    }
+
+    /// The other process is gone, or does not keep to the rules.
+    pub(super) fn end(&self) {
+        if self.over.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        if let (Some(worker), task @ 1..) =
+            (self.worker.upgrade(), self.task.load(Ordering::Acquire))
+        {
+            worker.tasks().remove(task, Descriptors::one(self.socket.as_fd()));
+        }
+        let asked = std::mem::take(&mut *self.asked.lock());
+        asked.into_values().for_each(|asked| asked.end.stay());
+        if let Some(channel) = self.channel.get() {
+            channel.end();
+        }
+    }
+
+    /// Takes the next message; false when none is there.
+    fn read(&self) -> io::Result<bool> {
+        // One byte more than a message, so that a longer one is found out.
+        let mut room = [0; LEN + 1];
+        let (len, passed) = match self.socket.recv_passed(&mut room) {
+            Ok((0, _)) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            received => received?,
+        };
+        let message = room.get(..len).and_then(Message::decode);
+        match message.ok_or(io::ErrorKind::InvalidData)? {
+            Message::Hello => self.greeted(passed)?,
+            Message::Join(join) => self.asked(&join, passed)?,
+            Message::Answer(answer) => self.answered(&answer),
+        }
+        Ok(true)
+    }
+
+    fn greeted(&self, passed: Vec<OwnedFd>) -> io::Result<()> {
+        let [memory, peers, own] = passed.try_into().map_err(|_| io::ErrorKind::InvalidData)?;
+        let marks = Marks::join(memory, peers, own)?;
+        self.channel.set(Channel::new(marks)).map_err(|_| io::ErrorKind::InvalidData.into())
+    }
+
+    /// The other process asks to move a connection.
+    fn asked(&self, join: &Join, passed: Vec<OwnedFd>) -> io::Result<()> {
+        let (Some(locals), Some(channel)) = (self.locals.upgrade(), self.channel.get()) else {
+            return Err(io::ErrorKind::InvalidData.into());
+        };
+        let moved = locals.take(join).and_then(|end| {
+            self.proven.store(true, Ordering::Relaxed);
+            let moved = move_to(&end, join, channel, passed.first());
+            moved.inspect_err(|error| tracing::info!(%error, "no shared memory")).ok()?;
+            Some(end)
+        });
+        let crc = locals.demands_crc;
+        let answer = Answer { slot: join.slot, taken: moved.is_some(), crc };
+        let answered = self.say(Message::Answer(answer), None);
+        if let Some(end) = moved {
+            end.send_by_way(crc || join.crc);
+        }
+        answered
+    }
+
+    /// Says it now, or when the other process has read some of what it was told before.
+    fn say(&self, message: Message, memory: Option<OwnedFd>) -> io::Result<()> {
+        let mut unsaid = self.unsaid.lock();
+        unsaid.try_reserve(1).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        unsaid.push_back((message, memory));
+        let waited = unsaid.len() > 1;
+        drop(unsaid);
+        if waited { Ok(()) } else { self.say_rest(false) }
+    }
+
+    /// Says what waits. `waited`: the worker looks whether there is room.
+    fn say_rest(&self, waited: bool) -> io::Result<()> {
+        let mut unsaid = self.unsaid.lock();
+        while let Some((message, memory)) = unsaid.front() {
+            let memory = memory.as_ref().map(OwnedFd::as_fd);
+            match self.socket.send(&message.encode(), memory.as_slice()) {
+                Ok(()) => drop(unsaid.pop_front()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        let waits = !unsaid.is_empty();
+        drop(unsaid);
+        if waits != waited
+            && let Some(worker) = self.worker.upgrade()
+        {
+            let interest = if waits { Interest::READ | Interest::WRITE } else { Interest::READ };
+            let fds = Descriptors::one(self.socket.as_fd());
+            worker.tasks().update(self.task.load(Ordering::Acquire), fds, interest)?;
+        }
+        Ok(())
+    }
+
+    fn answered(&self, answer: &Answer) {
+        let asked = self.asked.lock().remove(&answer.slot);
+        let Some(Asked { end, crc }) = asked else { return };
+        self.proven.store(true, Ordering::Relaxed);
+        if answer.taken {
+            end.send_by_way(crc || answer.crc);
+        } else {
+            tracing::info!(peer = %end.ends().name(), "the peer keeps the connection with TCP");
+            end.stay();
+        }
+    }
+}
+
+/// The end receives by the ring that its peer has made, and its slot wakes it.
+fn move_to(
+    end: &Arc<dyn LocalEnd>,
+    join: &Join,
+    channel: &Arc<Channel>,
+    memory: Option<&OwnedFd>,
+) -> io::Result<()> {
+    let memory = memory.ok_or(io::ErrorKind::InvalidData)?;
+    let ring = Ring::join(memory.as_fd(), ROOM)?;
+    if !channel.set_slot(join.slot, &end.waker()) {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    end.move_to(Way { ring, channel: Arc::clone(channel), slot: join.slot })
+}
+
+impl Task for Line {
+    fn ready(&self, ready: Ready) {
+        let mut said = if ready.writable { self.say_rest(true) } else { Ok(()) };
+        for _ in 0..BUDGET {
+            match std::mem::replace(&mut said, Ok(())).and_then(|()| self.read()) {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => {
+                    tracing::debug!(%error, "the line to a process of this host has ended");
+                    return self.end();
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The messages of a line between two processes of one host.
+//!
+//! Each is one packet of [`LEN`] bytes in the host's own byte order:
+//!
+//! ```text
+//!   0  magic and version   8  kind    10  slot   12  flags   16  room or secret   24, 52  addresses
+//! ```
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
+
+/// Bytes of every message.
+pub(super) const LEN: usize = 80;
+
+const MAGIC: u64 = u64::from_be_bytes(*b"iwlocal1");
+/// Flags.
+const CRC: u8 = 1;
+const TAKEN: u8 = 2;
+
+/// A message of a line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Message {
+    /// The first one, of the process that has connected, with the memory of the marks and two
+    /// bells.
+    Hello,
+    /// A connection is to move to the ring whose memory comes along.
+    Join(Join),
+    /// The answer to it.
+    Answer(Answer),
+}
+
+/// See [`Message::Join`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Join {
+    /// The slot that the connection has.
+    pub(super) slot: u16,
+    /// The ring is to have CRCs.
+    pub(super) crc: bool,
+    /// The secret of the offer.
+    pub(super) secret: u64,
+    /// The addresses of the TCP socket of the sender.
+    pub(super) local: SocketAddr,
+    pub(super) peer: SocketAddr,
+}
+
+/// See [`Message::Answer`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Answer {
+    /// That of the question.
+    pub(super) slot: u16,
+    /// The connection moves.
+    pub(super) taken: bool,
+    /// With CRCs.
+    pub(super) crc: bool,
+}
+
+impl Message {
+    /// Its bytes.
+    pub(super) fn encode(&self) -> [u8; LEN] {
+        let mut octets = [0; LEN];
+        octets[..8].copy_from_slice(&MAGIC.to_ne_bytes());
+        match self {
+            Self::Hello => octets[8] = 1,
+            Self::Join(Join { slot, crc, secret, local, peer }) => {
+                octets[8] = 2;
+                octets[10..12].copy_from_slice(&slot.to_ne_bytes());
+                octets[12] = if *crc { CRC } else { 0 };
+                octets[16..24].copy_from_slice(&secret.to_ne_bytes());
+                octets[24..52].copy_from_slice(&address(*local));
+                octets[52..80].copy_from_slice(&address(*peer));
+            }
+            Self::Answer(Answer { slot, taken, crc }) => {
+                octets[8] = 3;
+                octets[10..12].copy_from_slice(&slot.to_ne_bytes());
+                octets[12] = if *crc { CRC } else { 0 } | if *taken { TAKEN } else { 0 };
+            }
+        }
+        octets
+    }
+
+    /// The message that these are; `None` where they are none.
+    pub(super) fn decode(octets: &[u8]) -> Option<Self> {
+        let octets: &[u8; LEN] = octets.try_into().ok()?;
+        if part(octets, 0) != MAGIC.to_ne_bytes() {
+            return None;
+        }
+        let slot = u16::from_ne_bytes(part(octets, 10));
+        let crc = octets[12] & CRC != 0;
+        match octets[8] {
+            1 => Some(Self::Hello),
+            2 => Some(Self::Join(Join {
+                slot,
+                crc,
+                secret: u64::from_ne_bytes(part(octets, 16)),
+                local: parse(part(octets, 24)),
+                peer: parse(part(octets, 52)),
+            })),
+            3 => Some(Self::Answer(Answer { slot, taken: octets[12] & TAKEN != 0, crc })),
+            _ => None,
+        }
+    }
+}
+
+fn part<const N: usize>(octets: &[u8; LEN], at: usize) -> [u8; N] {
+    std::array::from_fn(|i| octets[at + i])
+}
+
+/// An address as that of IPv6, with its port, flow label and scope.
+fn address(addr: SocketAddr) -> [u8; 28] {
+    let (ip, scope) = match addr {
+        SocketAddr::V4(v4) => (v4.ip().to_ipv6_mapped(), 0),
+        SocketAddr::V6(v6) => (*v6.ip(), v6.scope_id()),
+    };
+    let mut octets = [0; 28];
+    octets[..16].copy_from_slice(&ip.octets());
+    octets[16..18].copy_from_slice(&addr.port().to_ne_bytes());
+    octets[20..24].copy_from_slice(&scope.to_ne_bytes());
+    octets
+}
+
+fn parse(octets: [u8; 28]) -> SocketAddr {
+    let (ip, rest) = octets.split_first_chunk::<16>().unwrap_or((&[0; 16], &[]));
+    let port = rest.first_chunk().map_or(0, |port| u16::from_ne_bytes(*port));
+    let scope = rest.get(4..8).and_then(|scope| scope.first_chunk());
+    let scope = scope.map_or(0, |scope| u32::from_ne_bytes(*scope));
+    match Ipv6Addr::from(*ip).to_canonical() {
+        IpAddr::V4(v4) => SocketAddr::new(v4.into(), port),
+        IpAddr::V6(v6) => SocketAddrV6::new(v6, port, 0, scope).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn addresses() -> impl Strategy<Value = SocketAddr> {
+        let v4 = any::<([u8; 4], u16)>().prop_map(|(ip, port)| (ip, port).into());
+        let v6 = any::<([u8; 16], u16, u32)>().prop_map(|(ip, port, scope)| {
+            parse(address(SocketAddrV6::new(ip.into(), port, 0, scope).into()))
+        });
+        prop_oneof![v4, v6]
+    }
+
+    fn messages() -> impl Strategy<Value = Message> {
+        let join = (any::<(u16, bool, u64)>(), addresses(), addresses());
+        prop_oneof![
+            Just(Message::Hello),
+            join.prop_map(|((slot, crc, secret), local, peer)| {
+                Message::Join(Join { slot, crc, secret, local, peer })
+            }),
+            any::<(u16, bool, bool)>().prop_map(|(slot, taken, crc)| Message::Answer(Answer {
+                slot,
+                taken,
+                crc
+            })),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_message_is_read_as_it_was_written(message in messages()) {
+            prop_assert_eq!(Message::decode(&message.encode()), Some(message));
+        }
+
+        #[test]
+        fn other_bytes_are_no_message(octets in prop::collection::vec(any::<u8>(), 0..2 * LEN)) {
+            prop_assert_eq!(Message::decode(&octets), None);
+        }
+
+        #[test]
+        fn a_changed_message_is_another_or_none(
+            message in messages(), at in 0..LEN, octet in any::<u8>()
+        ) {
+            let mut octets = message.encode();
+            octets[at] = octet;
+            // Reads without a panic, and never past the end.
+            let _ = Message::decode(&octets);
+            prop_assert_eq!(Message::decode(&octets[..LEN - 1]), None);
+        }
+    }
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Agreement on a way past TCP, between two processes of one host.
+//!
+//! Start-up is the one of any connection. In their hello frames both ends say that they would move.
+//! The responder then sends an *offer* in the stream: the name of its process and a secret. The
+//! initiator's process connects to that name (an abstract Unix socket, which belongs to the network
+//! namespace as the TCP connection does), unless it has a [`Line`] to that process already. It makes
+//! the ring and passes it with the secret and the addresses of its TCP socket. The responder knows
+//! by the secret which connection is meant, and by the addresses that no relay or NAT is between the
+//! ends, which the ring would go around. It takes the ring and answers; each end then sends by it.
+//!
+//! Whatever fails on the way leaves the connection with TCP. The lines stay for as long as both
+//! processes live: the end of one is the end of the rings of that process.
+
+mod line;
+mod message;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::{Arc, OnceLock, Weak};
+
+use iwarp_os::unix::SeqListener;
+use iwarp_os::{Interest, Ready};
+
+use self::line::Line;
+use self::message::Join;
+use crate::engine::sync::Mutex;
+use crate::engine::tasks::Task;
+use crate::engine::worker::Worker;
+use crate::port::local::Way;
+use crate::port::{Descriptors, Ends, WakerSlot, canonical};
+
+/// Offers that wait for the initiator at most; those of connections that have ended are not
+/// counted.
+const OFFERS: usize = 4096;
+/// Lines of processes that have not told a secret yet at most. One more ends the oldest.
+const UNPROVEN: usize = 32;
+/// Initiators that may wait to connect to the listener.
+const BACKLOG: u16 = 64;
+
+/// The end of a connection that may move.
+pub(crate) trait LocalEnd: Send + Sync + fmt::Debug {
+    /// The addresses of its TCP socket.
+    fn ends(&self) -> Ends;
+    /// The waker of its port.
+    fn waker(&self) -> Arc<WakerSlot>;
+    /// It receives by the way from now on.
+    fn move_to(&self, way: Way) -> io::Result<()>;
+    /// It sends by the way, which its peer has as well, with CRCs or without.
+    fn send_by_way(&self, crc: bool);
+    /// The peer does not take the way.
+    fn stay(&self);
+}
+
+/// Terms of an offer, as the responder tells them to its peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Offer {
+    /// The process.
+    pub(crate) name: u64,
+    /// The connection.
+    pub(crate) secret: u64,
+}
+
+/// The ways of a process to others of its host.
+pub(crate) struct Locals {
+    itself: Weak<Self>,
+    worker: Arc<Worker>,
+    demands_crc: bool,
+    /// The name under which this process listens; none where it cannot.
+    name: OnceLock<Option<u64>>,
+    offers: Mutex<HashMap<u64, Weak<dyn LocalEnd>>>,
+    /// The lines that this process has begun, by the name of the other.
+    lines: Mutex<HashMap<u64, Arc<Line>>>,
+    /// Those that others have begun and that are not proven, oldest first.
+    unproven: Mutex<Vec<Arc<Line>>>,
+}
+
+/// The listener of the process.
+struct Listening {
+    socket: SeqListener,
+    locals: Weak<Locals>,
+}
+
+impl fmt::Debug for Locals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Locals").finish_non_exhaustive()
+    }
+}
+
+/// The name under which the process listens that calls itself so.
+fn socket_name(name: u64) -> String {
+    format!("iwarp-local/{name:016x}")
+}
+
+fn random() -> io::Result<u64> {
+    let mut octets = [0; 8];
+    getrandom::fill(&mut octets).map_err(|error| io::Error::other(error.to_string()))?;
+    Ok(u64::from_ne_bytes(octets))
+}
+
+impl Locals {
+    /// Those of the process whose worker this is. `demands_crc`: rings have CRCs like TCP.
+    pub(crate) fn new(worker: &Arc<Worker>, demands_crc: bool) -> Arc<Self> {
+        Arc::new_cyclic(|itself| Self {
+            itself: Weak::clone(itself),
+            worker: Arc::clone(worker),
+            demands_crc,
+            name: OnceLock::new(),
+            offers: Mutex::default(),
+            lines: Mutex::default(),
+            unproven: Mutex::default(),
+        })
+    }
+
+    /// The offer that the responder of a connection makes. None where this process cannot listen,
+    /// or too many are open.
+    pub(crate) fn offer(&self, end: Weak<dyn LocalEnd>) -> Option<Offer> {
+        let name = *self.name.get_or_init(|| {
+            let name = self.listen();
+            name.inspect_err(|error| tracing::info!(%error, "no shared memory: cannot listen")).ok()
+        });
+        let name = name?;
+        let secret = random().ok()?;
+        let mut offers = self.offers.lock();
+        if offers.len() >= OFFERS {
+            offers.retain(|_, end| end.strong_count() > 0);
+        }
+        if offers.len() >= OFFERS || offers.try_reserve(1).is_err() {
+            return None;
+        }
+        offers.insert(secret, end);
+        Some(Offer { name, secret })
+    }
+
+    /// Listens under a new name.
+    fn listen(&self) -> io::Result<u64> {
+        let name = random()?;
+        let socket = SeqListener::bind(socket_name(name).as_bytes())?;
+        socket.listen(BACKLOG)?;
+        let listener = Arc::new(Listening { socket, locals: Weak::clone(&self.itself) });
+        let fds = Descriptors::one(listener.socket.as_fd());
+        self.worker.tasks().add(fds, Interest::READ, Arc::clone(&listener) as Arc<dyn Task>)?;
+        Ok(name)
+    }
+
+    /// The initiator of a connection has heard the offer: the worker follows it.
+    pub(crate) fn follow(self: &Arc<Self>, offer: Offer, end: Arc<dyn LocalEnd>) {
+        let locals = Arc::downgrade(self);
+        self.worker.soon(Box::new(move || {
+            let Some(locals) = locals.upgrade() else { return };
+            let peer = end.ends().name();
+            if let Err(error) = locals.join(offer, end) {
+                tracing::info!(%peer, %error, "no shared memory: the connection stays with TCP");
+            }
+        }));
+    }
+
+    fn join(&self, Offer { name, secret }: Offer, end: Arc<dyn LocalEnd>) -> io::Result<()> {
+        let line = self.line_to(name)?;
+        line.ask(secret, self.demands_crc, end)
+    }
+
+    /// The line to the process with that name.
+    fn line_to(&self, name: u64) -> io::Result<Arc<Line>> {
+        let mut lines = self.lines.lock();
+        lines.retain(|_, line| !line.is_over());
+        if let Some(line) = lines.get(&name) {
+            return Ok(Arc::clone(line));
+        }
+        lines.try_reserve(1).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let line = Line::begin(socket_name(name).as_bytes(), &self.itself, &self.worker)?;
+        lines.insert(name, Arc::clone(&line));
+        Ok(line)
+    }
+
+    /// The connection whose initiator knows this secret. It is used once.
+    fn take(&self, join: &Join) -> Option<Arc<dyn LocalEnd>> {
+        let end = self.offers.lock().remove(&join.secret)?.upgrade()?;
+        // As the two ends see them: otherwise something stands between them.
+        let Ends { local, peer } = end.ends();
+        let mirrored = local.map(canonical) == Some(canonical(join.peer))
+            && canonical(peer) == canonical(join.local);
+        mirrored.then_some(end)
+    }
+
+    /// A process has connected.
+    fn came(&self, line: Arc<Line>) {
+        let mut unproven = self.unproven.lock();
+        unproven.retain(|line| !line.is_over() && !line.is_proven());
+        let oldest = (unproven.len() >= UNPROVEN).then(|| unproven.remove(0));
+        if unproven.try_reserve(1).is_ok() {
+            unproven.push(line);
+        }
+        drop(unproven);
+        if let Some(oldest) = oldest {
+            oldest.end();
+        }
+    }
+}
+
+impl Task for Listening {
+    fn ready(&self, _: Ready) {
+        let Some(locals) = self.locals.upgrade() else { return };
+        for _ in 0..BACKLOG {
+            match self.socket.accept() {
+                Ok(socket) => match Line::came(socket, &locals.itself, &locals.worker) {
+                    Ok(line) => locals.came(line),
+                    Err(error) => tracing::info!(%error, "no shared memory with a process"),
+                },
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) => {
+                    tracing::info!(%error, "no shared memory with a process that asks for it");
+                    return;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Two processes of one host that have rings for connections between them.
+//!
+//! Each connection has a *slot*. A process that has put something into a ring, or made room in one,
+//! marks its slot; the other takes the marks and wakes the ports in those slots. It is polled for
+//! that, and while it sleeps on the channel's *bell* a mark rings it. A poll group that may sleep
+//! *listens*; one that is polled does not, so that no mark costs a system call.
+
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use iwarp_os::local::Marks;
+
+use crate::port::{Readiness, WakerSlot, lock};
+
+/// Connections of one channel at most.
+pub(crate) const SLOTS: usize = 4096;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Channel {
+    marks: Marks,
+    /// By slot. The maker of the channel gives them out; the other end follows.
+    ports: Mutex<Vec<Option<Weak<WakerSlot>>>>,
+    /// Poll groups that may have a thread asleep.
+    listeners: AtomicUsize,
+    /// The other process is gone.
+    is_over: AtomicBool,
+}
+
+impl Channel {
+    pub(crate) fn new(marks: Marks) -> Arc<Self> {
+        Arc::new(Self {
+            marks,
+            ports: Mutex::default(),
+            listeners: AtomicUsize::new(0),
+            is_over: AtomicBool::new(false),
+        })
+    }
+
+    /// Gives a free slot to the port with that waker; `None` where all are taken, or for want of
+    /// memory.
+    pub(crate) fn take_slot(&self, waker: &Arc<WakerSlot>) -> Option<u16> {
+        let mut ports = lock(&self.ports);
+        let is_free = |port: &Option<Weak<WakerSlot>>| {
+            port.as_ref().is_none_or(|port| port.strong_count() == 0)
+        };
+        let slot = match ports.iter().position(is_free) {
+            Some(slot) => slot,
+            None if ports.len() == SLOTS => return None,
+            None => {
+                ports.try_reserve(1).ok()?;
+                ports.push(None);
+                ports.len() - 1
+            }
+        };
+        ports[slot] = Some(Arc::downgrade(waker));
+        u16::try_from(slot).ok()
+    }
+
+    /// The port with that waker has the slot from now on, as the maker of the channel says. False
+    /// where there is no such slot, or no memory for it.
+    pub(crate) fn set_slot(&self, slot: u16, waker: &Arc<WakerSlot>) -> bool {
+        let mut ports = lock(&self.ports);
+        let at = usize::from(slot);
+        if at >= SLOTS {
+            return false;
+        }
+        if at >= ports.len() {
+            let more = at + 1 - ports.len();
+            if ports.try_reserve(more).is_err() {
+                return false;
+            }
+            ports.resize(at + 1, None);
+        }
+        ports[at] = Some(Arc::downgrade(waker));
+        true
+    }
+
+    /// The port with that waker has the slot no more.
+    pub(super) fn free_slot(&self, slot: u16, waker: &Arc<WakerSlot>) {
+        let mut ports = lock(&self.ports);
+        if let Some(port) = ports.get_mut(usize::from(slot)) {
+            port.take_if(|port| std::ptr::eq(port.as_ptr(), Arc::as_ptr(waker)));
+        }
+    }
+
+    /// Tells the other process that something is new in the slot.
+    #[inline]
+    pub(super) fn mark(&self, slot: u16) {
+        // Fails where the bell cannot be rung, as of a process that has ended.
+        let _ = self.marks.mark(slot);
+    }
+
+    /// Wakes the ports whose slots were marked.
+    #[inline]
+    pub(crate) fn look(&self) {
+        if self.marks.any() {
+            self.take_marks();
+        }
+    }
+
+    /// Taking ends listening: where a group listens, it begins anew, on behalf of whichever it is.
+    fn take_marks(&self) {
+        loop {
+            {
+                let ports = lock(&self.ports);
+                self.marks.take(|slot| {
+                    if let Some(Some(port)) = ports.get(usize::from(slot))
+                        && let Some(port) = port.upgrade()
+                    {
+                        port.wake(Readiness::all());
+                    }
+                });
+            }
+            // A group that has begun to listen before the marks were taken was counted before.
+            if self.listeners.load(Ordering::SeqCst) == 0 || !self.marks.listen() {
+                return;
+            }
+        }
+    }
+
+    /// A poll group may have a thread asleep from now on, until [`Self::hush`]. To be followed by
+    /// [`Self::look`], without locks that a waker takes.
+    pub(crate) fn listen(&self) {
+        self.listeners.fetch_add(1, Ordering::SeqCst);
+        self.marks.listen();
+    }
+
+    /// See [`Self::listen`].
+    pub(crate) fn hush(&self) {
+        self.listeners.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// The bell has rung: for one of the poll groups, and it may be for all.
+    pub(crate) fn rang(&self) {
+        self.marks.drain();
+        self.take_marks();
+    }
+
+    /// The descriptor of its bell: readable once it has rung.
+    pub(crate) fn bell(&self) -> BorrowedFd<'_> {
+        self.marks.bell()
+    }
+
+    /// The other process is gone, or does not keep to the rules.
+    pub(crate) fn end(&self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        let ports: Vec<_> = {
+            let ports = lock(&self.ports);
+            ports.iter().flatten().filter_map(Weak::upgrade).collect()
+        };
+        ports.iter().for_each(|port| port.wake(Readiness::all()));
+    }
+
+    /// True once the other process is gone.
+    #[inline]
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+}

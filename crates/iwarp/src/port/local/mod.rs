@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! A connection within the host whose bytes move from TCP to rings in memory that both processes
+//! share.
+//!
+//! Start-up goes by TCP, and so does everything until the ends have found each other
+//! (`engine/local`). Then each direction switches by itself: its sender writes into the ring's
+//! memory how many bytes it has sent by TCP, and sends what follows by the ring. The receiver takes
+//! so many bytes from TCP before it reads the ring. TCP stays as the *life line*: its end, or a
+//! reset, says that the peer has closed or died, and counts once the ring is read out.
+//!
+//! A peer that dies sends a FIN like one that has ended in good order. The latter says in the ring
+//! that it has ended, before its FIN, so a FIN without that is taken for a reset.
+
+mod channel;
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use iwarp_os::local::Ring;
+use iwarp_os::{Interest, IoPart, IoPartMut, Vitals};
+
+pub(crate) use self::channel::Channel;
+use super::{Descriptors, Ends, Port, Readiness, Settings, Waker, WakerSlot, traffic};
+
+/// Bytes of a ring for one direction.
+pub(crate) const ROOM: usize = 512 * 1024;
+
+/// The ring of a connection, and the place where the two processes tell each other of it.
+#[derive(Debug)]
+pub(crate) struct Way {
+    pub(crate) ring: Ring,
+    pub(crate) channel: Arc<Channel>,
+    pub(crate) slot: u16,
+}
+
+/// Bit of the count of bytes that went by TCP: what follows in the ring has CRCs, if the connection
+/// has any.
+const CRC: u64 = 1 << 63;
+
+/// The right to send by the way.
+const MAY: u8 = 1;
+/// With CRCs.
+const MAY_WITH_CRC: u8 = 2;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct LocalPort {
+    line: Box<dyn Port>,
+    /// Bytes that went by TCP: written by the one thread that sends, and receives.
+    sent: AtomicU64,
+    received: AtomicU64,
+    way: OnceLock<Way>,
+    /// The peer has the way as well: see [`MAY`].
+    may_send: AtomicU8,
+    sends: AtomicBool,
+    receives: AtomicBool,
+    /// The life line has something to say.
+    line_spoke: AtomicBool,
+    waker: Arc<WakerSlot>,
+}
+
+impl LocalPort {
+    /// A connection by TCP that may move.
+    pub(crate) fn new(line: Box<dyn Port>) -> Self {
+        let none = || AtomicBool::new(false);
+        Self {
+            line,
+            sent: AtomicU64::new(0),
+            received: AtomicU64::new(0),
+            way: OnceLock::new(),
+            may_send: AtomicU8::new(0),
+            sends: none(),
+            receives: none(),
+            line_spoke: none(),
+            waker: Arc::default(),
+        }
+    }
+
+    /// The waker of the port, by which a channel knows it.
+    pub(crate) const fn waker(&self) -> &Arc<WakerSlot> {
+        &self.waker
+    }
+
+    /// Receives what the peer sends by the way from now on. A second one is not taken.
+    pub(crate) fn set_way(&self, way: Way) -> bool {
+        self.way.set(way).is_ok()
+    }
+
+    /// The peer has the way as well, and wants CRCs there or not.
+    pub(crate) fn permit(&self, crc: bool) {
+        self.may_send.store(if crc { MAY_WITH_CRC } else { MAY }, Ordering::Release);
+    }
+
+    /// Sends by the way from now on, if that is possible and begins with this call: what was sent
+    /// is whole messages up to here. Says whether what follows is to have CRCs.
+    pub(crate) fn switch(&self) -> Option<bool> {
+        let permit = self.may_send.load(Ordering::Acquire);
+        let way = self.way.get().filter(|_| permit != 0)?;
+        if self.sends.swap(true, Ordering::Release) {
+            return None;
+        }
+        let crc = permit == MAY_WITH_CRC;
+        way.ring.begin_at(self.sent.load(Ordering::Relaxed) | if crc { CRC } else { 0 });
+        way.channel.mark(way.slot);
+        Some(crc)
+    }
+
+    /// True if it sends by the way.
+    #[inline]
+    pub(crate) fn has_switched(&self) -> bool {
+        self.sends.load(Ordering::Acquire)
+    }
+
+    /// If the bytes that were received last came by the way: whether they have CRCs.
+    #[inline]
+    pub(crate) fn came_with(&self) -> Option<bool> {
+        let way = self.way.get().filter(|_| self.receives.load(Ordering::Relaxed))?;
+        Some(way.ring.peer_began_at()? & CRC != 0)
+    }
+
+    /// The descriptor of TCP was reported ready.
+    pub(crate) fn line_speaks(&self) {
+        if self.way.get().is_some() {
+            self.line_spoke.store(true, Ordering::Release);
+        }
+    }
+
+    /// The way, once all that came by TCP before it was received.
+    #[inline]
+    fn way_in(&self) -> Option<&Way> {
+        let way = self.way.get()?;
+        if !self.receives.load(Ordering::Relaxed) {
+            if way.ring.peer_began_at()? & !CRC != self.received.load(Ordering::Relaxed) {
+                return None;
+            }
+            self.receives.store(true, Ordering::Relaxed);
+        }
+        Some(way)
+    }
+
+    fn way_out(&self) -> Option<&Way> {
+        self.way.get().filter(|_| self.has_switched())
+    }
+
+    fn receive_by(&self, way: &Way, parts: &mut [IoPartMut<'_>]) -> io::Result<usize> {
+        match way.ring.recv(parts) {
+            Ok(n) => {
+                traffic::received(n, || n.div_ceil(self.line.max_segment().max(1)));
+                if way.ring.owes_room() {
+                    way.channel.mark(way.slot);
+                }
+                Ok(n)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let spoke = self.line_spoke.swap(false, Ordering::AcqRel);
+                if spoke || way.channel.is_over() {
+                    return self.hear_line(way, parts);
+                }
+                Err(error)
+            }
+            error => error,
+        }
+    }
+
+    /// The ring is empty, and the life line may have ended.
+    #[cold]
+    fn hear_line(&self, way: &Way, parts: &mut [IoPartMut<'_>]) -> io::Result<usize> {
+        let error = match self.line.recv(&mut [IoPartMut::new(&mut [0])]) {
+            Ok(0) => io::ErrorKind::ConnectionReset.into(),
+            // Bytes behind those that the peer has counted.
+            Ok(_) => io::ErrorKind::InvalidData.into(),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                if !way.channel.is_over() {
+                    return Err(error);
+                }
+                io::ErrorKind::ConnectionReset.into()
+            }
+            Err(error) => error,
+        };
+        // The peer has put bytes into the ring, and ended it, before its line ended.
+        match way.ring.recv(parts) {
+            Err(nothing) if nothing.kind() == io::ErrorKind::WouldBlock => Err(error),
+            rest => {
+                self.line_spoke.store(true, Ordering::Release);
+                rest
+            }
+        }
+    }
+}
+
+impl Port for LocalPort {
+    fn send(&self, parts: &[IoPart<'_>], more: bool) -> io::Result<usize> {
+        if let Some(way) = self.way_out() {
+            if way.channel.is_over() {
+                return Err(io::ErrorKind::ConnectionReset.into());
+            }
+            let sent = way.ring.send(parts)?;
+            traffic::sent(sent, || sent.div_ceil(self.line.max_segment().max(1)));
+            way.channel.mark(way.slot);
+            return Ok(sent);
+        }
+        let sent = self.line.send(parts, more)?;
+        self.sent.fetch_add(sent as u64, Ordering::Relaxed);
+        Ok(sent)
+    }
+
+    fn recv(&self, parts: &mut [IoPartMut<'_>]) -> io::Result<usize> {
+        if let Some(way) = self.way_in() {
+            return self.receive_by(way, parts);
+        }
+        let received = self.line.recv(parts)?;
+        self.received.fetch_add(received as u64, Ordering::Relaxed);
+        if received > 0 && self.way_in().is_some() {
+            // The mark for what is in the ring may have been taken already.
+            self.waker.wake(Readiness::INPUT);
+        }
+        Ok(received)
+    }
+
+    fn has_input(&self) -> io::Result<bool> {
+        match self.way_in() {
+            Some(way) => Ok(way.ring.has_input()),
+            None => self.line.has_input(),
+        }
+    }
+
+    fn shutdown_write(&self) -> io::Result<()> {
+        if let Some(way) = self.way_out() {
+            way.ring.end();
+            way.channel.mark(way.slot);
+        }
+        self.line.shutdown_write()
+    }
+
+    fn ends(&self) -> Ends {
+        self.line.ends()
+    }
+
+    /// Those of TCP, which nobody may take for the whole story.
+    fn descriptors(&self) -> Descriptors<'_> {
+        self.line.descriptors().of(Interest::READ).map_or(Descriptors::none(), Descriptors::one)
+    }
+
+    fn readiness(&self) -> Readiness {
+        let mut ready = Readiness::empty();
+        if let Some(way) = self.way_in() {
+            let has_input = way.ring.has_input()
+                || way.channel.is_over()
+                || self.line_spoke.load(Ordering::Acquire);
+            ready.set(Readiness::INPUT, has_input);
+        }
+        if let Some(way) = self.way_out() {
+            ready.set(Readiness::ROOM, way.ring.has_room() || way.channel.is_over());
+        }
+        ready
+    }
+
+    fn set_waker(&self, waker: Waker) {
+        self.waker.set(waker);
+    }
+
+    fn begin(&mut self, settings: &Settings<'_>) -> io::Result<()> {
+        self.line.begin(settings)
+    }
+
+    fn reset_on_close(&self) {
+        self.line.reset_on_close();
+    }
+
+    fn take_error(&self) -> io::Result<()> {
+        self.line.take_error()
+    }
+
+    fn max_segment(&self) -> usize {
+        self.line.max_segment()
+    }
+
+    fn set_traffic_class(&self, class: u8) -> io::Result<()> {
+        self.line.set_traffic_class(class)
+    }
+
+    fn limit_unsent(&self, octets: usize) {
+        self.line.limit_unsent(octets);
+    }
+
+    fn vitals(&self) -> io::Result<Option<Vitals>> {
+        self.line.vitals()
+    }
+
+    fn ask_within(&self, pause: Duration) {
+        self.line.ask_within(pause);
+    }
+
+    fn ask_idle(&self, patience: Option<Duration>) {
+        self.line.ask_idle(patience);
+    }
+
+    fn bound_silence(&self, patience: Option<Duration>) {
+        self.line.bound_silence(patience);
+    }
+
+    fn local(&self) -> Option<&LocalPort> {
+        Some(self)
+    }
+}
+
+impl Drop for LocalPort {
+    fn drop(&mut self) {
+        if let Some(way) = self.way.get() {
+            // As a socket that is closed sends a FIN; one that is reset has said so.
+            way.ring.end();
+            way.ring.close();
+            way.channel.mark(way.slot);
+            way.channel.free_slot(way.slot, &self.waker);
+        }
+    }
+}
