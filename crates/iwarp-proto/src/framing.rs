@@ -15,7 +15,8 @@
 //!
 //! It makes both halves with its framing and begins with terms of its own
 //! ([`Terms::new`](crate::qp::Terms::new)). A [`StreamCore`](iwarp_types::StreamCore) may do so
-//! outside this project; it is handed `&dyn Memory`, which is a [`Memory`](iwarp_types::Memory), too.
+//! outside this project; it is handed `&dyn Memory`, which is a [`Memory`](iwarp_types::Memory),
+//! too.
 //! Three things it has to know:
 //!
 //! - Staging buffers need room for the longest frame: [`Frame::max_ulpdu`].
@@ -27,8 +28,8 @@
 use iwarp_types::Digest;
 use thiserror::Error;
 
-/// Octets that the longest ULPDU of any framing has at least: each message without payload fits into
-/// them.
+/// Octets that the longest ULPDU of any framing has at least: each message without payload fits
+/// into them.
 pub const LEAST_MAX_ULPDU: usize = 128;
 
 /// A frame of so many octets has room in every [`Transmit`](crate::qp::Transmit), however small.
@@ -39,8 +40,8 @@ pub const MAX_FRAME: usize = 65_780;
 /// It counts the octets of the stream, from the first frame on. A frame is made whole or not at
 /// all.
 pub trait Frame {
-    /// Octets of the longest ULPDU, at least [`LEAST_MAX_ULPDU`]. Its frame has to fit into the stream's
-    /// [`Transmit`](crate::qp::Transmit), so where it is longer than [`MAX_FRAME`], the
+    /// Octets of the longest ULPDU, at least [`LEAST_MAX_ULPDU`]. Its frame has to fit into the
+    /// stream's [`Transmit`](crate::qp::Transmit), so where it is longer than [`MAX_FRAME`], the
     /// wing makes that large enough. The copies of one frame are made in one use of their
     /// source, for which a thread that revokes it waits.
     fn max_ulpdu(&self) -> usize;

@@ -6,8 +6,8 @@ use crate::mpa::startup::{Negotiated, Role, Rtr, StartupFault};
 
 /// The terms on which the ends have agreed before the first segment.
 ///
-/// MPA start-up makes them of its two frames ([`Negotiated`]). A wing without MPA has its ends agree
-/// in a way of its own ([`Terms::new`]).
+/// MPA start-up makes them of its two frames ([`Negotiated`]). A wing without MPA has its ends
+/// agree in a way of its own ([`Terms::new`]).
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
     /// An Initiator sends when it likes. A Responder waits until it has heard from its peer (RFC

@@ -74,8 +74,8 @@ impl Framer {
     ///
     /// # Panics
     ///
-    /// If these are fewer than [`LEAST_MAX_ULPDU`], as a queue pair may build ULPDUs of that length, or
-    /// more than [`MOST`]. A number that a peer has chosen is to be checked before.
+    /// If these are fewer than [`LEAST_MAX_ULPDU`], as a queue pair may build ULPDUs of that
+    /// length, or more than [`MOST`]. A number that a peer has chosen is to be checked before.
     pub const fn new(max_ulpdu: u32) -> Self {
         check(max_ulpdu);
         Self { position: 0, max_ulpdu }

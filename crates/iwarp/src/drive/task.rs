@@ -24,8 +24,8 @@ pub enum TaskTurn {
     Next,
     /// The woken tasks have their turns, then it has its next.
     AfterOthers,
-    /// There is nothing left: it sleeps until the descriptor is ready, as all that comes from now on
-    /// makes it.
+    /// There is nothing left: it sleeps until the descriptor is ready, as all that comes from now
+    /// on makes it.
     Sleep,
     /// Likewise, and what comes on the stream makes only the stream ready.
     SleepOnStream,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A wing without MPA: the queue pairs and pipelines of `iwarp-proto` over its records, made outside
-//! the library's crates. [`toy_wing`](crate::toy_wing) has the connections.
+//! A wing without MPA: the queue pairs and pipelines of `iwarp-proto` over its records, made
+//! outside the library's crates. [`toy_wing`](crate::toy_wing) has the connections.
 
 use std::cell::RefCell;
 
@@ -145,7 +145,7 @@ impl StreamCore for Records {
     }
 
     fn transmit(&mut self, room: &mut [u8], memory: &dyn Memory) -> usize {
-        // What was built before is on its way, and is kept until it is taken.
+        // The octets that were built before are on their way, and are kept until they are taken.
         if !self.out.is_empty() {
             return 0;
         }
