@@ -129,8 +129,9 @@ fn run_target(target: &str, seconds: u64) -> Result<()> {
         .arg(format!("-artifact_prefix={}/", artifacts.display()))
         .args(["-timeout=10", "-rss_limit_mb=2048", "-max_len=4096", "-print_final_stats=1"])
         .args(["-verbosity=1", "-reload=0"]);
-    // Fuzzed code has nothing unsafe: looking long for uses of what was freed, and keeping long
-    // stacks of who allocated it, finds nothing there and takes most of the time.
+    // Fuzzed code has nothing unsafe but accesses to shared memory, which is not allocated: looking
+    // long for uses of what was freed, and keeping long stacks of who allocated it, finds nothing
+    // there and takes most of the time.
     let few = "quarantine_size_mb=4:malloc_context_size=2:detect_stack_use_after_return=0";
     command.env("ASAN_OPTIONS", few);
     let outcome = shell::run(&mut command);

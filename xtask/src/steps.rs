@@ -502,6 +502,8 @@ pub(crate) const ALL: &[Step] = &[
             SIMULATOR,
             &[
                 "Cargo.toml",
+                "crates/iwarp-mem/src",
+                "crates/iwarp-os/src",
                 "crates/iwarp-preload",
                 "crates/iwarp-proto",
                 "crates/iwarp-roce",

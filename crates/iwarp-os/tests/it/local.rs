@@ -248,13 +248,12 @@ fn a_peer_that_scribbles_ends_its_connection_only() {
 }
 
 /// The median of what a turn takes, in nanoseconds.
-fn time(name: &str, mut turn: impl FnMut()) {
-    const TURNS: u32 = 2000;
+fn time(name: &str, turns: u32, mut turn: impl FnMut()) {
     let mut batches: Vec<f64> = (0..200)
         .map(|_| {
             let begin = Instant::now();
-            (0..TURNS).for_each(|_| turn());
-            begin.elapsed().as_nanos() as f64 / f64::from(TURNS)
+            (0..turns).for_each(|_| turn());
+            begin.elapsed().as_nanos() as f64 / f64::from(turns)
         })
         .collect();
     batches.sort_by(f64::total_cmp);
@@ -269,29 +268,29 @@ fn times_of_rings_and_marks() {
     let (a, b) = rings(1 << 18);
     for len in [64, 4096, 65_536] {
         let (from, mut to) = (vec![1; len], vec![0; len]);
-        time(&format!("send and recv of {len} bytes"), || {
+        time(&format!("send and recv of {len} bytes"), 2000, || {
             assert_eq!(a.send(&[IoPart::new(&from)]).unwrap(), len);
             assert_eq!(b.recv(&mut [IoPartMut::new(&mut to)]).unwrap(), len);
         });
-        time(&format!("copy of {len} bytes"), || {
+        time(&format!("copy of {len} bytes"), 2000, || {
             to.copy_from_slice(std::hint::black_box(&from));
             std::hint::black_box(&mut to);
         });
     }
-    time("a look at an empty ring", || assert!(!b.has_input()));
+    time("a look at an empty ring", 2000, || assert!(!b.has_input()));
     let (one, other) = marks();
-    time("a look for marks", || assert!(!std::hint::black_box(&other).any()));
-    time("a mark, taken", || {
+    time("a look for marks", 2000, || assert!(!std::hint::black_box(&other).any()));
+    time("a mark, taken", 2000, || {
         one.mark(9).unwrap();
         other.take(|_| ());
     });
-    time("a mark that wakes, taken", || {
+    time("a mark that wakes, taken", 2000, || {
         other.listen();
         one.mark(9).unwrap();
         other.drain();
         other.take(|_| ());
     });
-    time("a connection's memory, both ends", || {
+    time("a connection's memory, both ends", 10, || {
         rings(1 << 16);
     });
 }
