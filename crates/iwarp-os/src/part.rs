@@ -289,8 +289,8 @@ pub(crate) struct Place {
     pub(crate) len: usize,
 }
 
-/// Lays the parts of a list and places beside each other and has each piece copied that both have in
-/// one: part, place, length. Says how many bytes were copied before `copy` failed.
+/// Lays the parts of a list and places beside each other and has each piece copied that both have
+/// in one: part, place, length. Says how many bytes were copied before `copy` failed.
 ///
 /// # Errors
 ///

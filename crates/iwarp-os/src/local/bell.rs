@@ -16,10 +16,10 @@ use crate::poll::read_without_waiting;
 /// An eventfd that two processes have.
 ///
 /// A program's calls must not wait in it. Reading does not. A write does if the counter is full and
-/// the flag `O_NONBLOCK` off. Both processes share the flag, so it is looked at before each write. A
-/// hostile peer that fills the counter and takes the flag away between the look and the write still
-/// holds the thread up: an eventfd has no write that never waits. Only a socket whose receiving end
-/// was never shared (`MSG_DONTWAIT`) would close that gap.
+/// the flag `O_NONBLOCK` off. Both processes share the flag, so it is looked at before each write.
+/// A hostile peer that fills the counter and takes the flag away between the look and the write
+/// still holds the thread up: an eventfd has no write that never waits. Only a socket whose
+/// receiving end was never shared (`MSG_DONTWAIT`) would close that gap.
 #[derive(Debug)]
 pub(super) struct Bell {
     fd: OurFd,

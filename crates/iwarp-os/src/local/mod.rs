@@ -25,7 +25,8 @@
 //! # Forked children
 //!
 //! A child has no mapping of shared memory (`MADV_DONTFORK`), so it may do nothing with a [`Ring`]
-//! or [`Marks`] that it inherits but drop them. As elsewhere in this crate, the handles above check.
+//! or [`Marks`] that it inherits but drop them. As elsewhere in this crate, the handles above
+//! check.
 
 mod bell;
 mod channel_socket;
