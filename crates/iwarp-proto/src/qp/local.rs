@@ -52,7 +52,7 @@ impl Unsaid {
 }
 
 impl Qp {
-    /// Whether the peer would move the stream past TCP.
+    /// The peer's word on whether it would move the stream past TCP.
     pub const fn peer_is_local(&self) -> PeerIsLocal {
         match self.peer {
             PeerKind::Unknown => PeerIsLocal::Unknown,

@@ -13,6 +13,8 @@ use iwarp::{
     SendOp, SendRequest, WcStatus, WorkCompletion,
 };
 
+use iwarp_os::unix::SeqSocket;
+
 use crate::common::channels;
 use crate::common::process::{self, Child, this_test};
 use crate::common::{DEADLINE, End, Setup, next, pattern, succeeded, until};
@@ -149,6 +151,36 @@ fn a_relay_is_not_gone_around() {
 }
 
 #[test]
+fn strangers_get_no_connection_and_keep_none_away() {
+    let (client, server) = connected(&rings());
+    let doors = iwarp_os::unix::names(b"iwarp-local/");
+    assert!(!doors.is_empty());
+    // More than may wait, silent and not.
+    let mut silent = Vec::new();
+    for door in &doors {
+        for _ in 0..100 {
+            let stranger = until("room", || SeqSocket::connect(door).ok());
+            silent.push(stranger);
+        }
+        let stranger = until("room", || SeqSocket::connect(door).ok());
+        // The door may have closed before.
+        let _ = stranger.send(&[0x5a; 80], &[]);
+        until("the end", || {
+            let came = stranger.recv(&mut [0; 80]);
+            let ended = match came {
+                Ok(n) => n == 0,
+                Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
+            };
+            ended.then_some(())
+        });
+    }
+    exchange(&client, &server);
+    // Others still find the way, past those that wait.
+    let (client, server) = connected(&rings());
+    exchange(&client, &server);
+}
+
+#[test]
 fn an_end_that_leaves_has_sent_everything() {
     let (client, server) = connected(&rings());
     let octets = pattern(100_000, 3);
@@ -278,7 +310,6 @@ fn sleepers_echo(sleep: impl Fn(&CompletionChannel) + Sync) {
     let echo = |end: &End, channel: &CompletionChannel, first: bool| {
         let (from, inbox) = (end.region_of(&[7; 64]), end.region(64));
         let sleep = || sleep(channel);
-        end.post_recv(0, &[inbox.whole()]);
         for turn in 0..200 {
             if turn > 0 || first {
                 end.send(1, &[from.whole()]);
@@ -292,6 +323,10 @@ fn sleepers_echo(sleep: impl Fn(&CompletionChannel) + Sync) {
             awaited(&end.send_cq, &sleep);
         }
     };
+    // For the first messages: there is a receive before either end sends.
+    let firsts = [&one, &other].map(|end| end.region(64));
+    one.post_recv(0, &[firsts[0].whole()]);
+    other.post_recv(0, &[firsts[1].whole()]);
     thread::scope(|scope| {
         scope.spawn(|| echo(&other, &theirs, false));
         echo(&one, &ours, true);

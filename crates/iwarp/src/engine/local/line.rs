@@ -10,11 +10,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use iwarp_os::local::{Marks, Ring};
+use iwarp_os::owner::own_users;
 use iwarp_os::unix::SeqSocket;
 use iwarp_os::{Interest, Ready};
 
+use super::end::LocalEnd;
 use super::message::{Answer, Join, LEN, Message};
-use super::{LocalEnd, Locals};
+
 use crate::engine::sync::Mutex;
 use crate::engine::tasks::Task;
 use crate::engine::worker::Worker;
@@ -24,10 +26,18 @@ use crate::port::local::{Channel, ROOM, Way};
 /// Messages that are read before others get their turn.
 const BUDGET: usize = 64;
 
+/// The connections of this process that wait for the process at the other end.
+pub(super) trait Offers: Send + Sync {
+    /// The connection whose initiator knows this secret. It is used once.
+    fn take(&self, join: &Join) -> Option<Arc<dyn LocalEnd>>;
+    /// This process wants CRCs in rings.
+    fn demands_crc(&self) -> bool;
+}
+
 /// See the [module](self).
 pub(super) struct Line {
     socket: SeqSocket,
-    locals: Weak<Locals>,
+    offers: Weak<dyn Offers>,
     worker: Weak<Worker>,
     task: AtomicU64,
     /// Made by the process that has connected; there when its hello has come.
@@ -58,13 +68,14 @@ impl Line {
     /// Connects to the process with that name.
     pub(super) fn begin(
         name: &[u8],
-        locals: &Weak<Locals>,
+        offers: Weak<dyn Offers>,
         worker: &Arc<Worker>,
     ) -> io::Result<Arc<Self>> {
         let socket = SeqSocket::connect(name)?;
+        check_user(&socket)?;
         let (marks, fds) = Marks::create()?;
         socket.send(&Message::Hello.encode(), &fds.passed())?;
-        let line = Self::new(socket, locals, worker);
+        let line = Self::new(socket, offers, worker);
         let _ = line.channel.set(Channel::new(marks));
         line.serve(worker)
     }
@@ -72,16 +83,17 @@ impl Line {
     /// A process has connected by `socket`.
     pub(super) fn came(
         socket: SeqSocket,
-        locals: &Weak<Locals>,
+        offers: Weak<dyn Offers>,
         worker: &Arc<Worker>,
     ) -> io::Result<Arc<Self>> {
-        Self::new(socket, locals, worker).serve(worker)
+        check_user(&socket)?;
+        Self::new(socket, offers, worker).serve(worker)
     }
 
-    fn new(socket: SeqSocket, locals: &Weak<Locals>, worker: &Arc<Worker>) -> Self {
+    fn new(socket: SeqSocket, offers: Weak<dyn Offers>, worker: &Arc<Worker>) -> Self {
         Self {
             socket,
-            locals: Weak::clone(locals),
+            offers,
             worker: Arc::downgrade(worker),
             task: AtomicU64::new(0),
             channel: OnceLock::new(),
@@ -177,16 +189,16 @@ impl Line {
 
     /// The other process asks to move a connection.
     fn asked(&self, join: &Join, passed: Vec<OwnedFd>) -> io::Result<()> {
-        let (Some(locals), Some(channel)) = (self.locals.upgrade(), self.channel.get()) else {
+        let (Some(offers), Some(channel)) = (self.offers.upgrade(), self.channel.get()) else {
             return Err(io::ErrorKind::InvalidData.into());
         };
-        let moved = locals.take(join).and_then(|end| {
+        let moved = offers.take(join).and_then(|end| {
             self.proven.store(true, Ordering::Relaxed);
             let moved = move_to(&end, join, channel, passed.first());
             moved.inspect_err(|error| tracing::info!(%error, "no shared memory")).ok()?;
             Some(end)
         });
-        let crc = locals.demands_crc;
+        let crc = offers.demands_crc();
         let answer = Answer { slot: join.slot, taken: moved.is_some(), crc };
         let answered = self.say(Message::Answer(answer), None);
         if let Some(end) = moved {
@@ -239,6 +251,18 @@ impl Line {
             end.stay();
         }
     }
+}
+
+/// The process at the other end is of this user.
+fn check_user(socket: &SeqSocket) -> io::Result<()> {
+    let [own, _] = own_users();
+    if socket.peer_user()? != own {
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "the process at the other end is another user's",
+        ));
+    }
+    Ok(())
 }
 
 /// The end receives by the ring that its peer has made, and its slot wakes it.

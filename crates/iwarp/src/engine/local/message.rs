@@ -5,7 +5,7 @@
 //! Each is one packet of [`LEN`] bytes in the host's own byte order:
 //!
 //! ```text
-//!   0  magic and version   8  kind    10  slot   12  flags   16  room or secret   24, 52  addresses
+//!   0  magic and version   8  kind   10  slot   12  flags   16  secret   24, 52  addresses
 //! ```
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};

@@ -5,14 +5,19 @@
 //! Start-up is the one of any connection. In their hello frames both ends say that they would move.
 //! The responder then sends an *offer* in the stream: the name of its process and a secret. The
 //! initiator's process connects to that name (an abstract Unix socket, which belongs to the network
-//! namespace as the TCP connection does), unless it has a [`Line`] to that process already. It makes
-//! the ring and passes it with the secret and the addresses of its TCP socket. The responder knows
-//! by the secret which connection is meant, and by the addresses that no relay or NAT is between the
-//! ends, which the ring would go around. It takes the ring and answers; each end then sends by it.
+//! namespace as the TCP connection does), unless it has a [`Line`] to that process already. It
+//! makes the ring, receives by it from then on, and passes it with the secret and the addresses of
+//! its TCP socket. The responder knows by the secret which connection is meant, and by the
+//! addresses that no relay or NAT is between the ends, which the ring would go around. It takes the
+//! ring and answers; each end then sends by it.
 //!
-//! Whatever fails on the way leaves the connection with TCP. The lines stay for as long as both
+//! Only processes of one user do this: a process could have the other wait, by the bells that they
+//! share.
+//!
+//! A step that fails leaves the connection with TCP. The lines stay for as long as both
 //! processes live: the end of one is the end of the rings of that process.
 
+mod end;
 mod line;
 mod message;
 
@@ -25,13 +30,13 @@ use std::sync::{Arc, OnceLock, Weak};
 use iwarp_os::unix::SeqListener;
 use iwarp_os::{Interest, Ready};
 
-use self::line::Line;
+pub(crate) use self::end::LocalEnd;
+use self::line::{Line, Offers};
 use self::message::Join;
 use crate::engine::sync::Mutex;
 use crate::engine::tasks::Task;
 use crate::engine::worker::Worker;
-use crate::port::local::Way;
-use crate::port::{Descriptors, Ends, WakerSlot, canonical};
+use crate::port::{Descriptors, Ends, canonical};
 
 /// Offers that wait for the initiator at most; those of connections that have ended are not
 /// counted.
@@ -40,20 +45,6 @@ const OFFERS: usize = 4096;
 const UNPROVEN: usize = 32;
 /// Initiators that may wait to connect to the listener.
 const BACKLOG: u16 = 64;
-
-/// The end of a connection that may move.
-pub(crate) trait LocalEnd: Send + Sync + fmt::Debug {
-    /// The addresses of its TCP socket.
-    fn ends(&self) -> Ends;
-    /// The waker of its port.
-    fn waker(&self) -> Arc<WakerSlot>;
-    /// It receives by the way from now on.
-    fn move_to(&self, way: Way) -> io::Result<()>;
-    /// It sends by the way, which its peer has as well, with CRCs or without.
-    fn send_by_way(&self, crc: bool);
-    /// The peer does not take the way.
-    fn stay(&self);
-}
 
 /// Terms of an offer, as the responder tells them to its peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,10 +63,10 @@ pub(crate) struct Locals {
     /// The name under which this process listens; none where it cannot.
     name: OnceLock<Option<u64>>,
     offers: Mutex<HashMap<u64, Weak<dyn LocalEnd>>>,
-    /// The lines that this process has begun, by the name of the other.
-    lines: Mutex<HashMap<u64, Arc<Line>>>,
-    /// Those that others have begun and that are not proven, oldest first.
-    unproven: Mutex<Vec<Arc<Line>>>,
+    /// The lines that this process has begun, by the name of the other. The worker has them.
+    lines: Mutex<HashMap<u64, Weak<Line>>>,
+    /// Lines that others have begun and that are not proven, oldest first.
+    unproven: Mutex<Vec<Weak<Line>>>,
 }
 
 /// The listener of the process.
@@ -102,7 +93,7 @@ fn random() -> io::Result<u64> {
 }
 
 impl Locals {
-    /// Those of the process whose worker this is. `demands_crc`: rings have CRCs like TCP.
+    /// The ways of the process whose worker this is. `demands_crc`: rings have CRCs like TCP.
     pub(crate) fn new(worker: &Arc<Worker>, demands_crc: bool) -> Arc<Self> {
         Arc::new_cyclic(|itself| Self {
             itself: Weak::clone(itself),
@@ -166,17 +157,38 @@ impl Locals {
     /// The line to the process with that name.
     fn line_to(&self, name: u64) -> io::Result<Arc<Line>> {
         let mut lines = self.lines.lock();
-        lines.retain(|_, line| !line.is_over());
-        if let Some(line) = lines.get(&name) {
-            return Ok(Arc::clone(line));
+        lines.retain(|_, line| line.strong_count() > 0);
+        if let Some(line) = lines.get(&name).and_then(Weak::upgrade)
+            && !line.is_over()
+        {
+            return Ok(line);
         }
         lines.try_reserve(1).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        let line = Line::begin(socket_name(name).as_bytes(), &self.itself, &self.worker)?;
-        lines.insert(name, Arc::clone(&line));
+        let line = Line::begin(socket_name(name).as_bytes(), self.as_offers(), &self.worker)?;
+        lines.insert(name, Arc::downgrade(&line));
         Ok(line)
     }
 
-    /// The connection whose initiator knows this secret. It is used once.
+    fn as_offers(&self) -> Weak<dyn Offers> {
+        Weak::<Self>::clone(&self.itself)
+    }
+
+    /// A process has connected.
+    fn came(&self, line: &Arc<Line>) {
+        let mut unproven = self.unproven.lock();
+        unproven.retain(|line| line.upgrade().is_some_and(|line| !line.is_proven()));
+        let oldest = (unproven.len() >= UNPROVEN).then(|| unproven.remove(0));
+        if unproven.try_reserve(1).is_ok() {
+            unproven.push(Arc::downgrade(line));
+        }
+        drop(unproven);
+        if let Some(oldest) = oldest.and_then(|oldest| oldest.upgrade()) {
+            oldest.end();
+        }
+    }
+}
+
+impl Offers for Locals {
     fn take(&self, join: &Join) -> Option<Arc<dyn LocalEnd>> {
         let end = self.offers.lock().remove(&join.secret)?.upgrade()?;
         // As the two ends see them: otherwise something stands between them.
@@ -186,18 +198,8 @@ impl Locals {
         mirrored.then_some(end)
     }
 
-    /// A process has connected.
-    fn came(&self, line: Arc<Line>) {
-        let mut unproven = self.unproven.lock();
-        unproven.retain(|line| !line.is_over() && !line.is_proven());
-        let oldest = (unproven.len() >= UNPROVEN).then(|| unproven.remove(0));
-        if unproven.try_reserve(1).is_ok() {
-            unproven.push(line);
-        }
-        drop(unproven);
-        if let Some(oldest) = oldest {
-            oldest.end();
-        }
+    fn demands_crc(&self) -> bool {
+        self.demands_crc
     }
 }
 
@@ -206,8 +208,8 @@ impl Task for Listening {
         let Some(locals) = self.locals.upgrade() else { return };
         for _ in 0..BACKLOG {
             match self.socket.accept() {
-                Ok(socket) => match Line::came(socket, &locals.itself, &locals.worker) {
-                    Ok(line) => locals.came(line),
+                Ok(socket) => match Line::came(socket, locals.as_offers(), &locals.worker) {
+                    Ok(line) => locals.came(&line),
                     Err(error) => tracing::info!(%error, "no shared memory with a process"),
                 },
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,

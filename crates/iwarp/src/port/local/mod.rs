@@ -239,7 +239,7 @@ impl Port for LocalPort {
         self.line.ends()
     }
 
-    /// Those of TCP, which nobody may take for the whole story.
+    /// The descriptor of TCP, which no longer tells everything.
     fn descriptors(&self) -> Descriptors<'_> {
         self.line.descriptors().of(Interest::READ).map_or(Descriptors::none(), Descriptors::one)
     }

@@ -98,7 +98,7 @@ pub(crate) struct Link {
     may_hold: bool,
     /// Of a stream without a descriptor, and of one that has moved past TCP.
     waker: OnceLock<Arc<MemberWaker>>,
-    /// Whether to look if the stream may move past TCP.
+    /// The part of this end in moving the stream past TCP.
     local: Local,
     rx: Token<Rx>,
     tx: Token<Tx>,

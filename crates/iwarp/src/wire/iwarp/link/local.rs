@@ -20,7 +20,7 @@ use crate::engine::sync::{AtomicBool, AtomicU8, Ordering};
 use crate::port::local::Way;
 use crate::port::{Ends, Port, Readiness, Wake, Waker, WakerSlot};
 
-/// Nothing is to be agreed on, or no more.
+/// No part, or no more.
 const DONE: u8 = 0;
 const OFFERS: u8 = 1;
 const FOLLOWS: u8 = 2;

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The end of a connection, as the agreement on a way past TCP sees it.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use crate::port::local::Way;
+use crate::port::{Ends, WakerSlot};
+
+/// The end of a connection that may move.
+pub(crate) trait LocalEnd: Send + Sync + fmt::Debug {
+    /// The addresses of its TCP socket.
+    fn ends(&self) -> Ends;
+    /// The waker of its port.
+    fn waker(&self) -> Arc<WakerSlot>;
+    /// It receives by the way from now on.
+    fn move_to(&self, way: Way) -> io::Result<()>;
+    /// It sends by the way, which its peer has as well, with CRCs or without.
+    fn send_by_way(&self, crc: bool);
+    /// The peer does not take the way.
+    fn stay(&self);
+}
