@@ -24,6 +24,12 @@ pub(super) const VARIABLES: &[(&str, &str, &str)] = &[
          addresses).",
     ),
     (
+        "IWARP_LOCAL",
+        "off|rings",
+        "The way of iWARP connections within one host: TCP, or shared memory where both ends say so \
+         and belong to one user (off).",
+    ),
+    (
         "IWARP_SPEED",
         "GBIT",
         "Speed that the port is said to have, 10 to 400 Gbit/s (100). It limits nothing.",
