@@ -370,7 +370,7 @@ impl Group {
             served = self.drive_woken(by);
             if self.woken.is_all(self.members.lock().streams.len()) {
                 // The epoll tells of nothing but the end of those that have a descriptor as well.
-                driver.unasked += 1;
+                driver.unasked = driver.unasked.wrapping_add(1);
                 if !self.woken.has_channels() || (by != By::Worker && driver.unasked < UNASKED) {
                     return served;
                 }
