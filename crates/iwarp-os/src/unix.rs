@@ -11,8 +11,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
-    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
 use crate::fd::{FdPlace, OurFd, as_fd, at_hard_limit};
@@ -179,17 +179,7 @@ impl SeqSocket {
     ///
     /// As there.
     pub fn recv_passed(&self, room: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
-        receive(self.as_fd(), room, RecvFlags::empty(), false)
-    }
-
-    /// As [`Self::recv_passed`], but a message of which something is lost is an error.
-    ///
-    /// # Errors
-    ///
-    /// As there; `InvalidData` where it has more bytes than `room`, or more descriptors than
-    /// [`MAX_PASSED`] or than this process may have: those that came are closed.
-    pub(crate) fn recv_whole(&self, room: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
-        receive(self.as_fd(), room, RecvFlags::empty(), true)
+        receive(self.as_fd(), room, RecvFlags::empty())
     }
 
     /// The number of the network that it is in, of no other on this host.
@@ -209,7 +199,7 @@ impl SeqSocket {
     /// As there.
     pub fn peek_passed(&self, offset: u16, room: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
         sockopt::set_int(self.as_fd(), libc::SOL_SOCKET, libc::SO_PEEK_OFF, offset.into())?;
-        receive(self.as_fd(), room, RecvFlags::PEEK, false)
+        receive(self.as_fd(), room, RecvFlags::PEEK)
     }
 }
 
@@ -228,7 +218,6 @@ fn receive(
     fd: BorrowedFd<'_>,
     room: &mut [u8],
     flags: RecvFlags,
-    whole: bool,
 ) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_PASSED))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -239,10 +228,6 @@ fn receive(
         _ => None,
     });
     let mut passed: Vec<OwnedFd> = rights.flatten().collect();
-    let cut = got.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
-    if whole && (cut || passed.len() > MAX_PASSED) {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "a part of the message is lost"));
-    }
     // The space is aligned, and may have room for one more.
     passed.truncate(MAX_PASSED);
     Ok((got.bytes, passed))

@@ -10,7 +10,6 @@
 //!   marks           which connections of two processes have something new
 //!     words           the words of one direction, and who sleeps
 //!   bell            wakes the other process
-//!   channel_socket  messages and descriptors between the two, before there is memory
 //! ```
 //!
 //! # The other process
@@ -18,9 +17,8 @@
 //! It may be another user's and hostile. It can write anything into the shared pages at any time,
 //! and pass any descriptor. So each shared word is read once for each decision, and what it says is
 //! held against a count of this process's own; bytes are copied out before anything judges them.
-//! Memory and descriptors are checked as they come ([`SharedMemory::map`], [`Marks::join`],
-//! [`ChannelSocket::recv`]). A peer that breaks the rules harms its own connections: a call that
-//! notices fails with `InvalidData`.
+//! Memory and descriptors are checked as they come ([`SharedMemory::map`], [`Marks::join`]). A peer
+//! that breaks the rules harms its own connections: a call that notices fails with `InvalidData`.
 //!
 //! # Forked children
 //!
@@ -29,12 +27,10 @@
 //! check.
 
 mod bell;
-mod channel_socket;
 mod marks;
 mod memory;
 mod ring;
 
-pub use channel_socket::{ChannelListener, ChannelSocket, Credentials};
 pub use marks::{Marks, MarksFds, SLOTS};
 pub use memory::SharedMemory;
 pub use ring::{MAX_ROOM, Ring, Side};

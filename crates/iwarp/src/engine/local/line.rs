@@ -16,7 +16,6 @@ use iwarp_os::{Interest, Ready};
 
 use super::end::LocalEnd;
 use super::message::{Answer, Join, LEN, Message};
-
 use crate::engine::sync::Mutex;
 use crate::engine::tasks::Task;
 use crate::engine::worker::Worker;

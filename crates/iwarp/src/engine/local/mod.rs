@@ -88,7 +88,7 @@ fn socket_name(name: u64) -> String {
 
 fn random() -> io::Result<u64> {
     let mut octets = [0; 8];
-    getrandom::fill(&mut octets).map_err(|error| io::Error::other(error.to_string()))?;
+    getrandom::fill(&mut octets)?;
     Ok(u64::from_ne_bytes(octets))
 }
 

@@ -11,12 +11,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use iwarp_os::local::Marks;
+use iwarp_os::local::{Marks, SLOTS};
 
 use crate::port::{Readiness, WakerSlot, lock};
-
-/// Connections of one channel at most.
-pub(crate) const SLOTS: usize = 4096;
 
 /// See the [module](self).
 #[derive(Debug)]

@@ -145,10 +145,15 @@ impl LocalPort {
         self.way.get().filter(|_| self.has_switched())
     }
 
+    /// Packets that TCP would have made of so many bytes.
+    fn packets(&self, octets: usize) -> usize {
+        octets.div_ceil(self.line.max_segment().max(1))
+    }
+
     fn receive_by(&self, way: &Way, parts: &mut [IoPartMut<'_>]) -> io::Result<usize> {
         match way.ring.recv(parts) {
             Ok(n) => {
-                traffic::received(n, || n.div_ceil(self.line.max_segment().max(1)));
+                traffic::received(n, || self.packets(n));
                 if way.ring.owes_room() {
                     way.channel.mark(way.slot);
                 }
@@ -198,7 +203,7 @@ impl Port for LocalPort {
                 return Err(io::ErrorKind::ConnectionReset.into());
             }
             let sent = way.ring.send(parts)?;
-            traffic::sent(sent, || sent.div_ceil(self.line.max_segment().max(1)));
+            traffic::sent(sent, || self.packets(sent));
             way.channel.mark(way.slot);
             return Ok(sent);
         }

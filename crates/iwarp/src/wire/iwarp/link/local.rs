@@ -56,32 +56,26 @@ impl Link {
         let part = self.local.part.load(Ordering::Relaxed);
         let (peer, offer) =
             self.endpoint.with_own(|qp: &mut Qp| (qp.peer_is_local(), qp.heard_offer()));
-        let go = match (part, peer) {
-            (_, PeerIsLocal::Unknown) => return,
-            (_, PeerIsLocal::Unwilling) => false,
-            (OFFERS, PeerIsLocal::Willing) => true,
-            (_, PeerIsLocal::Willing) if offer.is_none() => return,
-            (_, PeerIsLocal::Willing) => true,
-        };
+        match (peer, part, offer) {
+            // There is more to come.
+            (PeerIsLocal::Unknown, ..) | (PeerIsLocal::Willing, FOLLOWS, None) => return,
+            _ => {}
+        }
         // Another thread may be at it.
-        if self.local.part.swap(DONE, Ordering::Relaxed) != part || !go {
+        let is_ours = part != DONE && self.local.part.swap(DONE, Ordering::Relaxed) == part;
+        if !is_ours || peer == PeerIsLocal::Unwilling {
             return;
         }
         let end: Weak<dyn LocalEnd> = Weak::<Self>::clone(&self.itself);
         let locals = self.locals();
-        match (part, offer) {
-            (OFFERS, _) => {
-                let Some(Offer { name, secret }) = locals.offer(end) else { return };
-                let offer = iwarp_proto::qp::Offer { name, secret };
-                self.endpoint.with_own(|qp: &mut Qp| qp.offer(offer));
-                self.send();
-            }
-            (_, Some(iwarp_proto::qp::Offer { name, secret })) => {
-                if let Some(end) = end.upgrade() {
-                    locals.follow(Offer { name, secret }, end);
-                }
-            }
-            _ => {}
+        if part == OFFERS {
+            let Some(Offer { name, secret }) = locals.offer(end) else { return };
+            let offer = iwarp_proto::qp::Offer { name, secret };
+            self.endpoint.with_own(|qp: &mut Qp| qp.offer(offer));
+            self.send();
+        } else if let (Some(offer), Some(end)) = (offer, end.upgrade()) {
+            let iwarp_proto::qp::Offer { name, secret } = offer;
+            locals.follow(Offer { name, secret }, end);
         }
     }
 
