@@ -179,7 +179,7 @@ fn memory_that_is_gone_loses_no_byte() {
 
 /// A part of which a half is gone: its first bytes go if the ring begins anew before they end.
 #[test]
-fn a_part_that_is_half_gone_passes_no_wrong_byte() {
+fn memory_that_is_gone_by_half_passes_no_wrong_byte() {
     let first = half_gone();
     for byte in 0..8 {
         // SAFETY: mapped, and of this test alone.
