@@ -69,7 +69,12 @@ impl Ring {
         let byte = self.bytes[(at % self.size()) as usize].with(|byte| unsafe { *byte });
         assert_eq!(byte, at);
         self.flow.take(&self.receiving, self.size(), 1);
-        self.receiving.owes.swap(false, loom::sync::atomic::Ordering::Relaxed)
+        let owes = self.receiving.owes.swap(false, loom::sync::atomic::Ordering::Relaxed);
+        if owes {
+            let served = unsafe { self.receiving.served.unsync_load() };
+            assert!(served - (at + 1) < self.size(), "the sender is told of room and has none");
+        }
+        owes
     }
 }
 
