@@ -73,9 +73,17 @@ const EVENTS: usize = 64;
 #[derive(Debug, Default)]
 struct Members {
     /// Their keys are the tokens that the epoll reports.
-    streams: SlotMap<DefaultKey, Arc<dyn Member>>,
+    streams: SlotMap<DefaultKey, Joined>,
     /// Of the only stream there is.
     silence: Silence,
+}
+
+/// A member as it has joined: what wakes it may be another by the time that it leaves.
+#[derive(Debug)]
+struct Joined {
+    member: Arc<dyn Member>,
+    /// See [`Member::waker`].
+    waker: Option<Arc<MemberWaker>>,
 }
 
 /// The state of the driver, the thread that moves the streams.
@@ -131,14 +139,15 @@ impl Members {
     /// spared.
     fn sole(&self) -> Option<(u64, &Arc<dyn Member>)> {
         let first = self.streams.iter().next().filter(|_| self.streams.len() == 1);
-        let first = first.filter(|(_, member)| member.waker().is_none());
-        first.map(|(key, member)| (key.data().as_ffi(), member))
+        let first = first.filter(|(_, joined)| joined.waker.is_none());
+        first.map(|(key, joined)| (key.data().as_ffi(), &joined.member))
     }
 
     /// The only stream, if a driver may try it without a report.
     fn tried_alone(&self) -> Option<&Arc<dyn Member>> {
         let first = self.streams.values().next().filter(|_| self.streams.len() == 1);
-        first.filter(|member| member.waker().is_none() || member.looks_itself())
+        let first = first.filter(|joined| joined.waker.is_none() || joined.member.looks_itself());
+        first.map(|joined| &joined.member)
     }
 }
 
@@ -199,11 +208,13 @@ impl Group {
         members.streams.try_reserve(1).map_err(|_| OutOfMemory)?;
         // It is not the only one any more.
         self.restore(&mut members);
-        let key = members.streams.insert(Arc::clone(member));
+        let waker = member.waker().cloned();
+        let joined = Joined { member: Arc::clone(member), waker: waker.clone() };
+        let key = members.streams.insert(joined);
         let token = key.data().as_ffi();
         let added = member.descriptors().add(epoll, token, member.interest_of_descriptors());
-        let added = added.and_then(|()| match member.waker() {
-            Some(waker) => self.add_woken(waker, token, epoll).inspect_err(|_| {
+        let added = added.and_then(|()| match waker {
+            Some(waker) => self.add_woken(&waker, token, epoll).inspect_err(|_| {
                 let _ = member.descriptors().delete(epoll);
             }),
             None => Ok(()),
@@ -260,13 +271,14 @@ impl Group {
     pub(crate) fn remove(&self, member: &dyn Member, token: u64) {
         let removed = {
             let mut members = self.members.lock();
-            if let Some(waker) = member.waker() {
-                self.remove_woken(waker, token);
-            }
             // The descriptor may have been closed under us, which removes it as well.
             let _ = self.epoll.get().map(|epoll| member.descriptors().delete(epoll));
             members.silence.forget();
-            members.streams.remove(key(token))
+            let removed = members.streams.remove(key(token));
+            if let Some(Joined { waker: Some(waker), .. }) = &removed {
+                self.remove_woken(waker, token);
+            }
+            removed
         };
         if removed.is_some() {
             // Without the lock: it may be the last reference.
@@ -276,7 +288,7 @@ impl Group {
     }
 
     fn member(&self, token: u64) -> Option<Arc<dyn Member>> {
-        self.members.lock().streams.get(key(token)).cloned()
+        self.members.lock().streams.get(key(token)).map(|joined| Arc::clone(&joined.member))
     }
 
     /// Has the driver look again at the members: this thread, or the one that drives at this moment
@@ -324,10 +336,16 @@ impl Group {
     /// then asks the epoll whether it has ended.
     fn look_beside(&self, driver: &mut Driver, by: By) -> bool {
         driver.unasked += 1;
-        if driver.unasked >= UNASKED {
+        if self.is_to_ask(driver) {
             return self.drive_ready(driver, by).moved;
         }
         self.woken.list().len() > 0 && self.drive_woken(by).moved
+    }
+
+    /// A caller asks the epoll of a group that it tells of next to nothing: now and then, and where
+    /// a bell may have rung for a thread that has slept on it, as it rings until it is asked.
+    fn is_to_ask(&self, driver: &Driver) -> bool {
+        driver.unasked >= UNASKED || self.handover.has_waiters()
     }
 
     /// As [`Self::drive`], but not the streams that callers of other groups look after: this one's
@@ -338,6 +356,7 @@ impl Group {
             && self.is_left_to_others(&**sole)
         {
             self.silence(driver);
+            self.woken.list().hush(|| self.handover.may_be_left());
             return Served { moved: false, left: true };
         }
         self.need_epoll(driver);
@@ -371,7 +390,8 @@ impl Group {
             if self.woken.is_all(self.members.lock().streams.len()) {
                 // The epoll tells of nothing but the end of those that have a descriptor as well.
                 driver.unasked = driver.unasked.wrapping_add(1);
-                if !self.woken.has_channels() || (by != By::Worker && driver.unasked < UNASKED) {
+                let spares = by != By::Worker && !self.is_to_ask(driver);
+                if !self.woken.has_channels() || spares {
                     return served;
                 }
             }
@@ -508,6 +528,9 @@ impl Group {
         };
         self.members.lock().silence.has_slept();
         self.woken.list().has_slept();
+        if ready && self.woken.has_channels() {
+            self.as_driver(|driver| driver.unasked = UNASKED);
+        }
         ready
     }
 

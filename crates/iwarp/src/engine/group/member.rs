@@ -18,7 +18,7 @@ pub(crate) trait Member: fmt::Debug + Send + Sync {
     /// The descriptors that report it ready.
     fn descriptors(&self) -> Descriptors<'_>;
     /// The waker of the groups, where it has no descriptor, or one that tells of its end alone.
-    fn waker(&self) -> Option<&MemberWaker>;
+    fn waker(&self) -> Option<&Arc<MemberWaker>>;
     /// True if an attempt finds what has come although no descriptor tells of it, and costs next to
     /// nothing if nothing has.
     fn looks_itself(&self) -> bool {

@@ -124,9 +124,8 @@ impl Member for Link {
         self.stream.descriptors()
     }
 
-    fn waker(&self) -> Option<&MemberWaker> {
-        let waker = self.waker.get().filter(|_| self.stream.local().is_none() || self.is_woken());
-        waker.map(|waker| &**waker)
+    fn waker(&self) -> Option<&Arc<MemberWaker>> {
+        self.waker.get().filter(|_| self.stream.local().is_none() || self.is_woken())
     }
 
     fn looks_itself(&self) -> bool {

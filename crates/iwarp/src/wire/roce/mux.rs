@@ -212,8 +212,8 @@ impl Member for Mux {
         self.port.descriptors()
     }
 
-    fn waker(&self) -> Option<&MemberWaker> {
-        self.waker.as_deref()
+    fn waker(&self) -> Option<&Arc<MemberWaker>> {
+        self.waker.as_ref()
     }
 
     fn interest(&self) -> Interest {

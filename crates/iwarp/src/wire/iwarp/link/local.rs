@@ -29,7 +29,7 @@ const FOLLOWS: u8 = 2;
 #[derive(Debug)]
 pub(super) struct Local {
     part: AtomicU8,
-    /// The poll groups are woken by what comes past TCP. Changed while the link is in none.
+    /// The poll groups that it joins from now on are woken by what comes past TCP.
     woken: AtomicBool,
 }
 
@@ -97,8 +97,10 @@ impl Link {
         if self.local.woken.load(Ordering::Acquire) == woken {
             return Ok(());
         }
-        self.memberships.leave(&**self);
+        // In this order: a thread that has the link join a group meanwhile has it join as it is from
+        // now on, or has it leave as well.
         self.local.woken.store(woken, Ordering::Release);
+        self.memberships.leave(&**self);
         for group in self.endpoint.groups() {
             self.join(group)?;
         }
