@@ -570,6 +570,7 @@ impl Drop for Group {
         if self.epoll.get().is_some() {
             self.worker.forget_group(self.id);
         }
+        self.woken.end();
     }
 }
 

@@ -132,9 +132,9 @@ impl<B: Bell> ReadyList<B> {
     }
 
     /// Changes the bell, which is told whether the list is hushed.
-    pub(crate) fn change_bell(&self, change: impl FnOnce(&B, bool)) {
+    pub(crate) fn change_bell<R>(&self, change: impl FnOnce(&B, bool) -> R) -> R {
         let _state = self.state.lock();
-        change(&self.bell, self.is_hushed.load(Ordering::Relaxed));
+        change(&self.bell, self.is_hushed.load(Ordering::Relaxed))
     }
 
     /// A thread is about to sleep on the epoll for a moment, until [`Self::has_slept`].

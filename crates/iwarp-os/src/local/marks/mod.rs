@@ -129,6 +129,11 @@ impl Marks {
         self.own.as_fd()
     }
 
+    /// Has the bell readable, as the peer does.
+    pub fn ring_own(&self) {
+        let _ = self.own.ring();
+    }
+
     /// Has the bell not readable until it is rung again.
     pub fn drain(&self) {
         self.own.drain();

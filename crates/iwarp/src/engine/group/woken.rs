@@ -34,22 +34,25 @@ pub(super) const BELL: u64 = u64::MAX;
 pub(crate) struct EpollBell {
     fd: OnceLock<EventFd>,
     has_channels: AtomicBool,
-    channels: Mutex<Vec<Arc<Channel>>>,
+    /// Replaced as a whole, so that a thread can go through them without the lock.
+    channels: Mutex<Arc<Vec<Arc<Channel>>>>,
 }
 
 impl EpollBell {
     /// Calls `what` for each channel, without the lock: it may wake streams.
     fn each_channel(&self, what: impl Fn(&Channel)) {
-        if !self.has_channels.load(Ordering::Acquire) {
-            return;
+        if self.has_channels.load(Ordering::Acquire) {
+            let channels = Arc::clone(&self.channels.lock());
+            channels.iter().for_each(|channel| what(channel));
         }
-        let mut at = 0;
-        loop {
-            let channel = self.channels.lock().get(at).cloned();
-            let Some(channel) = channel else { return };
-            what(&channel);
-            at += 1;
-        }
+    }
+
+    /// The channels of processes that are there, with room for one more.
+    fn living(channels: &[Arc<Channel>]) -> Result<Vec<Arc<Channel>>, OutOfMemory> {
+        let mut living = Vec::new();
+        living.try_reserve_exact(channels.len() + 1).map_err(|_| OutOfMemory)?;
+        living.extend(channels.iter().filter(|channel| !channel.is_over()).cloned());
+        Ok(living)
     }
 }
 
@@ -110,6 +113,16 @@ impl Woken {
         self.has_channels()
     }
 
+    /// The group is no more: no channel listens on its behalf.
+    pub(super) fn end(&self) {
+        let channels = self.list.change_bell(|bell, hushed| {
+            let channels = std::mem::take(&mut *bell.channels.lock());
+            bell.has_channels.store(false, Ordering::Release);
+            if hushed { Arc::default() } else { channels }
+        });
+        channels.iter().for_each(|channel| channel.hush());
+    }
+
     /// True if a group of so many has no others.
     pub(super) fn is_all(&self, members: usize) -> bool {
         self.count.load(Ordering::Relaxed) == members
@@ -156,26 +169,28 @@ impl Group {
     pub(crate) fn add_channel(&self, channel: &Arc<Channel>) -> io::Result<()> {
         let epoll = self.made_epoll()?;
         self.hang_bell(epoll)?;
-        let mut added = Ok(());
-        let mut over = Vec::new();
-        self.woken.list.change_bell(|bell, hushed| {
+        // Dropped without the locks.
+        let mut before = None;
+        let add = |bell: &EpollBell, hushed: bool| -> io::Result<()> {
             let mut channels = bell.channels.lock();
-            over.extend(channels.extract_if(.., |channel| channel.is_over()));
             if channels.iter().any(|other| Arc::ptr_eq(other, channel)) {
-                return;
+                return Ok(());
             }
-            added = channels.try_reserve(1).map_err(|_| OutOfMemory.into());
-            added = std::mem::replace(&mut added, Ok(()))
-                .and_then(|()| epoll.add(channel.bell(), BELL, Interest::READ));
-            if added.is_ok() {
-                channels.push(Arc::clone(channel));
-                bell.has_channels.store(true, Ordering::Release);
-                if !hushed {
-                    channel.listen();
-                }
+            let mut all = EpollBell::living(&channels)?;
+            epoll.add(channel.bell(), BELL, Interest::READ)?;
+            all.push(Arc::clone(channel));
+            for over in channels.iter().filter(|channel| channel.is_over()) {
+                // A process that has inherited it may go on ringing it.
+                let _ = epoll.delete(over.bell());
             }
-        });
-        added?;
+            before = Some(std::mem::replace(&mut *channels, Arc::new(all)));
+            bell.has_channels.store(true, Ordering::Release);
+            if !hushed {
+                channel.listen();
+            }
+            Ok(())
+        };
+        self.woken.list.change_bell(add)?;
         // Marked before it listened.
         channel.look();
         Ok(())

@@ -2,7 +2,7 @@
 
 //! The line between two processes of one host, by which their connections agree to move.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -41,8 +41,8 @@ pub(super) struct Line {
     task: AtomicU64,
     /// Made by the process that has connected; there when its hello has come.
     channel: OnceLock<Arc<Channel>>,
-    /// Connections of which this process has asked whether they move, by slot.
-    asked: Mutex<HashMap<u16, Asked>>,
+    /// Connections of which this process has asked whether they move, in the order of the answers.
+    asked: Mutex<VecDeque<Asked>>,
     /// Messages that the socket has no room for, with the memory that goes along.
     unsaid: Mutex<VecDeque<(Message, Option<OwnedFd>)>>,
     /// The other has told a secret.
@@ -52,7 +52,9 @@ pub(super) struct Line {
 
 /// A connection of which the other process was asked whether it moves.
 struct Asked {
-    end: Arc<dyn LocalEnd>,
+    slot: u16,
+    /// It may be closed before the answer comes, and its slot be another's.
+    end: Weak<dyn LocalEnd>,
     /// This process wants CRCs.
     crc: bool,
 }
@@ -135,14 +137,19 @@ impl Line {
         self.asked.lock().try_reserve(1).map_err(|_| io::ErrorKind::OutOfMemory)?;
         // Before the peer has it: the peer may send by it at once, and leave.
         end.move_to(Way { ring, channel: Arc::clone(channel), slot })?;
-        self.asked.lock().insert(slot, Asked { end, crc });
+        let weak = Arc::downgrade(&end);
         let join = Message::Join(Join { slot, crc, secret, local, peer: ends.peer });
-        self.say(join, Some(memory)).inspect_err(|_| {
-            let asked = self.asked.lock().remove(&slot);
-            if let Some(Asked { end, .. }) = asked {
-                end.stay();
+        let said = {
+            // The questions go out in the order in which they are noted here.
+            let mut asked = self.asked.lock();
+            asked.push_back(Asked { slot, end: weak, crc });
+            let said = self.say(join, Some(memory));
+            if said.is_err() {
+                asked.pop_back();
             }
-        })
+            said
+        };
+        said.inspect_err(|_| end.stay())
     }
 
     /// The other process is gone, or does not keep to the rules.
@@ -156,7 +163,7 @@ impl Line {
             worker.tasks().remove(task, Descriptors::one(self.socket.as_fd()));
         }
         let asked = std::mem::take(&mut *self.asked.lock());
-        asked.into_values().for_each(|asked| asked.end.stay());
+        asked.iter().filter_map(|asked| asked.end.upgrade()).for_each(|end| end.stay());
         if let Some(channel) = self.channel.get() {
             channel.end();
         }
@@ -175,7 +182,7 @@ impl Line {
         match message.ok_or(io::ErrorKind::InvalidData)? {
             Message::Hello => self.greeted(passed)?,
             Message::Join(join) => self.asked(&join, passed)?,
-            Message::Answer(answer) => self.answered(&answer),
+            Message::Answer(answer) => self.answered(&answer)?,
         }
         Ok(true)
     }
@@ -239,16 +246,19 @@ impl Line {
         Ok(())
     }
 
-    fn answered(&self, answer: &Answer) {
-        let asked = self.asked.lock().remove(&answer.slot);
-        let Some(Asked { end, crc }) = asked else { return };
+    fn answered(&self, answer: &Answer) -> io::Result<()> {
+        let asked = self.asked.lock().pop_front();
+        let asked = asked.filter(|asked| asked.slot == answer.slot);
+        let Asked { end, crc, .. } = asked.ok_or(io::ErrorKind::InvalidData)?;
         self.proven.store(true, Ordering::Relaxed);
+        let Some(end) = end.upgrade() else { return Ok(()) };
         if answer.taken {
             end.send_by_way(crc || answer.crc);
         } else {
             tracing::info!(peer = %end.ends().name(), "the peer keeps the connection with TCP");
             end.stay();
         }
+        Ok(())
     }
 }
 

@@ -15,6 +15,9 @@ use iwarp_os::local::{Marks, SLOTS};
 
 use crate::port::{Readiness, WakerSlot, lock};
 
+/// Times that marks are taken before others get their turn, of a process that marks all the time.
+const ROUNDS: usize = 16;
+
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Channel {
@@ -101,7 +104,7 @@ impl Channel {
 
     /// Taking ends listening: where a group listens, it begins anew, on behalf of whichever it is.
     fn take_marks(&self) {
-        loop {
+        for _ in 0..ROUNDS {
             {
                 let ports = lock(&self.ports);
                 self.marks.take(|slot| {
@@ -117,6 +120,8 @@ impl Channel {
                 return;
             }
         }
+        // The rest is for the next look, which the bell brings about.
+        self.marks.ring_own();
     }
 
     /// A poll group may have a thread asleep from now on, until [`Self::hush`]. To be followed by

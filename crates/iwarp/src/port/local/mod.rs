@@ -57,6 +57,10 @@ pub(crate) struct LocalPort {
     may_send: AtomicU8,
     sends: AtomicBool,
     receives: AtomicBool,
+    /// Bytes have come by the way.
+    came_by_way: AtomicBool,
+    /// It is reset when it is closed.
+    resets: AtomicBool,
     /// The life line has something to say.
     line_spoke: AtomicBool,
     waker: Arc<WakerSlot>,
@@ -74,6 +78,8 @@ impl LocalPort {
             may_send: AtomicU8::new(0),
             sends: none(),
             receives: none(),
+            came_by_way: none(),
+            resets: none(),
             line_spoke: none(),
             waker: Arc::default(),
         }
@@ -117,7 +123,7 @@ impl LocalPort {
     /// If the bytes that were received last came by the way: whether they have CRCs.
     #[inline]
     pub(crate) fn came_with(&self) -> Option<bool> {
-        let way = self.way.get().filter(|_| self.receives.load(Ordering::Relaxed))?;
+        let way = self.way.get().filter(|_| self.came_by_way.load(Ordering::Relaxed))?;
         Some(way.ring.peer_began_at()? & CRC != 0)
     }
 
@@ -153,6 +159,7 @@ impl LocalPort {
     fn receive_by(&self, way: &Way, parts: &mut [IoPartMut<'_>]) -> io::Result<usize> {
         match way.ring.recv(parts) {
             Ok(n) => {
+                self.came_by_way.store(true, Ordering::Relaxed);
                 traffic::received(n, || self.packets(n));
                 if way.ring.owes_room() {
                     way.channel.mark(way.slot);
@@ -272,6 +279,7 @@ impl Port for LocalPort {
     }
 
     fn reset_on_close(&self) {
+        self.resets.store(true, Ordering::Relaxed);
         self.line.reset_on_close();
     }
 
@@ -315,8 +323,11 @@ impl Port for LocalPort {
 impl Drop for LocalPort {
     fn drop(&mut self) {
         if let Some(way) = self.way.get() {
-            // As a socket that is closed sends a FIN; one that is reset has said so.
-            way.ring.end();
+            // As a socket that is closed sends a FIN. The peer of one that is reset hears of that
+            // by TCP.
+            if !self.resets.load(Ordering::Relaxed) {
+                way.ring.end();
+            }
             way.ring.close();
             way.channel.mark(way.slot);
             way.channel.free_slot(way.slot, &self.waker);

@@ -16,7 +16,7 @@ use super::Link;
 use crate::engine::group::{Member, MemberWaker};
 use crate::engine::local::{LocalEnd, Locals, Offer};
 use crate::engine::mover::StreamMover;
-use crate::engine::sync::{AtomicBool, AtomicU8, Ordering};
+use crate::engine::sync::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use crate::port::local::Way;
 use crate::port::{Ends, Port, Readiness, Wake, Waker, WakerSlot};
 
@@ -25,10 +25,16 @@ const DONE: u8 = 0;
 const OFFERS: u8 = 1;
 const FOLLOWS: u8 = 2;
 
+/// Receives after which an offer that has not come is not waited for any more: each looks at the
+/// core once more.
+const PATIENCE: u32 = 1024;
+
 /// The part of this end in the agreement that is still to be played, and what came of it.
 #[derive(Debug)]
 pub(super) struct Local {
     part: AtomicU8,
+    /// Receives that have looked.
+    looks: AtomicU32,
     /// The poll groups that it joins from now on are woken by what comes past TCP.
     woken: AtomicBool,
 }
@@ -40,7 +46,11 @@ impl Local {
             Some(Negotiated { role: Role::Initiator, .. }) => FOLLOWS,
             None => DONE,
         };
-        Self { part: AtomicU8::new(part), woken: AtomicBool::new(false) }
+        Self {
+            part: AtomicU8::new(part),
+            looks: AtomicU32::new(0),
+            woken: AtomicBool::new(false),
+        }
     }
 
     #[inline]
@@ -58,7 +68,11 @@ impl Link {
             self.endpoint.with_own(|qp: &mut Qp| (qp.peer_is_local(), qp.heard_offer()));
         match (peer, part, offer) {
             // There is more to come.
-            (PeerIsLocal::Unknown, ..) | (PeerIsLocal::Willing, FOLLOWS, None) => return,
+            (PeerIsLocal::Unknown, ..) | (PeerIsLocal::Willing, FOLLOWS, None)
+                if self.local.looks.fetch_add(1, Ordering::Relaxed) < PATIENCE =>
+            {
+                return;
+            }
             _ => {}
         }
         // Another thread may be at it.

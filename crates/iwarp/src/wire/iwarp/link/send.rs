@@ -14,9 +14,10 @@ use iwarp_proto::qp::{Piece, Taken, Transmit};
 use iwarp_types::{Accessor, Disposition, Time};
 
 use super::close::Intent;
-use super::flags::{PEER_WATCHED, WRITE_BLOCKED, WRITE_ENDED};
+use super::flags::{AWAITS_WRITING, PEER_WATCHED, WRITE_BLOCKED, WRITE_ENDED};
 use super::pipes::Outgoing;
 use super::{Link, bad_address};
+use crate::engine::group::Member;
 use crate::port::Port;
 use crate::port::local::LocalPort;
 
@@ -113,6 +114,10 @@ impl Link {
                 if let Some(crc) = switched {
                     tx.may_switch = false;
                     tx.outgoing.switched(crc);
+                    if self.flags.has(AWAITS_WRITING) {
+                        // TCP was full, and is not to tell of room any more.
+                        self.update_interest();
+                    }
                 }
             }
             let admitted = iwarp_mem::admit_faults();
