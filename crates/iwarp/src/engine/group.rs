@@ -631,3 +631,6 @@ impl PollSet for Group {
         self.as_driver(|driver| self.serve_as(driver)).unwrap_or_default()
     }
 }
+
+#[cfg(all(test, not(model)))]
+mod tests;

@@ -334,3 +334,6 @@ impl Drop for LocalPort {
         }
     }
 }
+
+#[cfg(all(test, not(model)))]
+mod tests;
