@@ -86,10 +86,10 @@ struct End {
 fuzz_target!(|input: Input| {
     let room = 1 << (input.room % 7);
     let (a, ring) = Ring::create(room).unwrap();
-    let scribbled = SharedMemory::map(ring.as_fd(), HEADER + 2 * room).unwrap();
+    let scribbled = SharedMemory::map(ring.as_fd(), HEADER + 2 * room, 0).unwrap();
     let b = Ring::join(ring.as_fd(), room).unwrap();
     let (one, fds) = Marks::create().unwrap();
-    let scribbled_marks = SharedMemory::map(fds.passed()[0], HEADER).unwrap();
+    let scribbled_marks = SharedMemory::map(fds.passed()[0], HEADER, 0).unwrap();
     let [memory, peers, own]: [OwnedFd; 3] =
         fds.passed().map(|fd| fd.try_clone_to_owned().unwrap());
     let other = Marks::join(memory, peers, own).unwrap();

@@ -2,4 +2,6 @@
 
 //! The pieces that rings and marks are built from; their models in `tests/loom` bring others.
 
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+pub(crate) use std::sync::atomic::{
+    AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+};

@@ -4,6 +4,7 @@
 
 use std::ffi::CStr;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
 
@@ -27,15 +28,19 @@ const TMPFS: u64 = 0x0102_1994;
 
 /// Memory that two processes map, with a length that neither can change.
 ///
-/// All of it was made present when it was mapped, so that a shortage is an error of that call. A
-/// hostile peer can punch holes into it: then an access has the system find a page again, and is
-/// SIGBUS where the system refuses that (`vm.overcommit_memory` 2, when nothing is left).
+/// Its first bytes are made present when it is mapped, and the rest when it is about to be used
+/// ([`make_present`](Self::make_present)), so that a shortage is an error of that call. Before Linux
+/// 5.14 the maker has all of it present at once. A hostile peer can punch holes into it: then an
+/// access has the system find a page again, and is SIGBUS where the system refuses that
+/// (`vm.overcommit_memory` 2, when nothing is left).
 ///
 /// Forked children have no mapping of it. It is unmapped when this is dropped.
 #[derive(Debug)]
 pub struct SharedMemory {
     first: NonNull<u8>,
     len: usize,
+    /// Pages can be made present one by one.
+    on_demand: bool,
     process: ForkGeneration,
 }
 
@@ -46,34 +51,38 @@ unsafe impl Send for SharedMemory {}
 unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
-    /// Makes `len` bytes of zeros, and a descriptor to pass to the other process. The name is seen
-    /// in `/proc` only.
+    /// Makes `len` bytes of zeros, of which the first `present` are there at once, and a descriptor
+    /// to pass to the other process. The name is seen in `/proc` only.
     ///
     /// # Errors
     ///
     /// `InvalidInput` for no bytes; shortages, which leave nothing behind.
-    pub fn create(name: &CStr, len: usize) -> io::Result<(Self, OwnedFd)> {
+    pub fn create(name: &CStr, len: usize, present: usize) -> io::Result<(Self, OwnedFd)> {
         let size = u64::try_from(len).map_err(|_| Errno::INVAL)?;
         // Out of the way of programs that use `select()`.
         let fd = high_fd(memfd(name)?);
         rustix::fs::ftruncate(&fd, size)?;
         rustix::fs::fcntl_add_seals(&fd, SEALS)?;
-        // The only place that takes the file's lock, which a peer could hold for ever.
-        match rustix::io::retry_on_intr(|| fallocate(&fd, FallocateFlags::empty(), 0, size)) {
-            // Systems and sandboxes without it: pages are found as they are used.
-            Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP) => {}
-            Err(error) => return Err(error.into()),
+        let memory = Self::map_checked(fd.as_fd(), len, present)?;
+        if !memory.on_demand {
+            // The only place that takes the file's lock, which a peer could hold for ever.
+            match rustix::io::retry_on_intr(|| fallocate(&fd, FallocateFlags::empty(), 0, size)) {
+                // Systems and sandboxes without it: pages are found as they are used.
+                Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
-        Ok((Self::map_checked(fd.as_fd(), len)?, fd))
+        Ok((memory, fd))
     }
 
-    /// Maps memory that the other process has made.
+    /// Maps memory that the other process has made, and has the first `present` bytes there at
+    /// once.
     ///
     /// # Errors
     ///
     /// `InvalidData` where the descriptor is something else, has another length, or could be made
     /// shorter; shortages.
-    pub fn map(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
+    pub fn map(fd: BorrowedFd<'_>, len: usize, present: usize) -> io::Result<Self> {
         // The seals first: this asks no file system, which may be one that never answers, and from
         // then on the length holds.
         match rustix::fs::fcntl_get_seals(fd) {
@@ -88,28 +97,51 @@ impl SharedMemory {
         if u64::try_from(fstat(fd)?.st_size).ok() != u64::try_from(len).ok() {
             return Err(damage("the peer's memory has another length"));
         }
-        Self::map_checked(fd, len).map_err(|error| match Errno::from_io_error(&error) {
+        Self::map_checked(fd, len, present).map_err(|error| match Errno::from_io_error(&error) {
             // Sealed against writing, or opened for reading only.
             Some(Errno::PERM | Errno::ACCESS) => damage("the peer's memory cannot be written"),
             _ => error,
         })
     }
 
-    fn map_checked(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
+    fn map_checked(fd: BorrowedFd<'_>, len: usize, present: usize) -> io::Result<Self> {
         let rights = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping where the system likes it.
         let first = unsafe { rustix::mm::mmap(null_mut(), len, rights, MapFlags::SHARED, fd, 0)? };
         let first = NonNull::new(first.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let memory = Self { first, len, process: ForkGeneration::new() };
+        let mut memory = Self { first, len, on_demand: true, process: ForkGeneration::new() };
         // SAFETY: the mapping that was just made. A child that loses it has been told to leave it
         // alone.
         unsafe { rustix::mm::madvise(first.as_ptr().cast(), len, Advice::LinuxDontFork)? };
-        // A hostile maker may have left pages out.
+        memory.on_demand = memory.populate(0..present)?;
+        Ok(memory)
+    }
+
+    /// Has these bytes there, and those that share a page with them.
+    ///
+    /// # Errors
+    ///
+    /// Shortages; `InvalidInput` for bytes beyond the end.
+    pub fn make_present(&self, octets: Range<usize>) -> io::Result<()> {
+        if self.on_demand {
+            self.populate(octets)?;
+        }
+        Ok(())
+    }
+
+    /// False where the system cannot do that.
+    fn populate(&self, octets: Range<usize>) -> io::Result<bool> {
+        if octets.start > octets.end || octets.end > self.len {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let start = octets.start & !(rustix::param::page_size() - 1);
+        let first = self.first.as_ptr().wrapping_add(start).cast();
         let populate = Advice::LinuxPopulateWrite;
-        // SAFETY: as above; it changes no contents.
-        match unsafe { rustix::mm::madvise(first.as_ptr().cast(), len, populate) } {
-            // Before Linux 5.14.
-            Ok(()) | Err(Errno::INVAL) => Ok(memory),
+        // SAFETY: a part of our mapping; it changes no contents.
+        match unsafe { rustix::mm::madvise(first, octets.end - start, populate) } {
+            Ok(()) => Ok(true),
+            // Before Linux 5.14, and in sandboxes.
+            Err(Errno::INVAL | Errno::NOSYS) => Ok(false),
             Err(Errno::FAULT) => Err(io::ErrorKind::OutOfMemory.into()),
             Err(error) => Err(error.into()),
         }
@@ -189,13 +221,13 @@ mod tests {
     }
 
     fn refusal(fd: impl AsFd) -> ErrorKind {
-        SharedMemory::map(fd.as_fd(), LEN).unwrap_err().kind()
+        SharedMemory::map(fd.as_fd(), LEN, LEN).unwrap_err().kind()
     }
 
     #[test]
     fn two_mappings_have_one_contents_and_a_length_that_stays() {
-        let (one, fd) = SharedMemory::create(c"one", LEN).unwrap();
-        let other = SharedMemory::map(fd.as_fd(), LEN).unwrap();
+        let (one, fd) = SharedMemory::create(c"one", LEN, LEN).unwrap();
+        let other = SharedMemory::map(fd.as_fd(), LEN, LEN).unwrap();
         assert_ne!(one.as_ptr(), other.as_ptr());
         // SAFETY: an atomic.
         let [one, other] = [&one, &other].map(|memory| unsafe { memory.at::<AtomicU64>(LEN - 8) });
@@ -204,12 +236,13 @@ mod tests {
         for len in [0, LEN as u64 - 1, LEN as u64 + 1] {
             assert_eq!(rustix::fs::ftruncate(&fd, len), Err(Errno::PERM));
         }
-        assert_eq!(SharedMemory::create(c"none", 0).unwrap_err().kind(), ErrorKind::InvalidInput);
+        let none = SharedMemory::create(c"none", 0, 0).unwrap_err();
+        assert_eq!(none.kind(), ErrorKind::InvalidInput);
     }
 
     #[test]
     fn memory_that_could_become_shorter_or_has_another_length_is_refused() {
-        assert!(SharedMemory::map(made(SEALS, LEN).as_fd(), LEN).is_ok());
+        assert!(SharedMemory::map(made(SEALS, LEN).as_fd(), LEN, LEN).is_ok());
         for missing in SEALS.iter() {
             assert_eq!(refusal(made(SEALS.difference(missing), LEN)), ErrorKind::InvalidData);
         }
@@ -240,18 +273,34 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_the_maker_left_out_are_there() {
-        let fd = made(SEALS, LEN);
-        let blocks = || fstat(&fd).unwrap().st_blocks;
-        assert_eq!(blocks(), 0);
-        let _mapped = SharedMemory::map(fd.as_fd(), LEN).unwrap();
-        assert!(blocks() as usize * 512 >= LEN);
+    fn pages_are_there_that_were_asked_for() {
+        let page = rustix::param::page_size();
+        let len = 8 * page;
+        let fd = made(SEALS, len);
+        let pages = || fstat(&fd).unwrap().st_blocks as usize * 512 / page;
+        assert_eq!(pages(), 0);
+        let mapped = SharedMemory::map(fd.as_fd(), len, 1).unwrap();
+        if !mapped.on_demand {
+            // The maker sees to it.
+            return;
+        }
+        assert_eq!(pages(), 1);
+        mapped.make_present(page..page).unwrap();
+        assert_eq!(pages(), 1);
+        mapped.make_present(2 * page - 1..2 * page + 1).unwrap();
+        assert_eq!(pages(), 3);
+        mapped.make_present(page..len).unwrap();
+        assert_eq!(pages(), 8);
+        for beyond in [0..len + 1, len..len + 1] {
+            let refused = mapped.make_present(beyond).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+        }
     }
 
     /// A child that finds other memory there keeps it.
     #[test]
     fn a_child_has_no_mapping_and_unmaps_none() {
-        let (memory, _fd) = SharedMemory::create(c"forked", LEN).unwrap();
+        let (memory, _fd) = SharedMemory::create(c"forked", LEN, LEN).unwrap();
         let (first, len) = (memory.as_ptr().cast(), memory.len());
         let code = in_child_process(|| {
             let mut there = [0; 8];

@@ -28,14 +28,15 @@ fn ring(size: usize) -> Arc<Ring> {
     };
     Arc::new(Ring {
         flow: Flow {
-            sender: Line(SenderWords { sent: zero(), ended: AtomicU32::new(0) }),
+            sender: Line(SenderWords { sent: zero(), origin: zero(), ended: AtomicU32::new(0) }),
             taken: Line(zero()),
             seldom: Line(seldom),
         },
-        sending: Sending { sent: zero(), taken: zero() },
+        sending: Sending { sent: zero(), origin: zero(), taken: zero() },
         receiving: Receiving {
             taken: zero(),
             sent: zero(),
+            origin: zero(),
             served: zero(),
             owes: AtomicBool::new(false),
         },
@@ -48,14 +49,19 @@ impl Ring {
         self.bytes.len() as u64
     }
 
+    fn place(&self, at: u64, origin: u64) -> &UnsafeCell<u64> {
+        &self.bytes[(at.wrapping_sub(origin) % self.size()) as usize]
+    }
+
     /// Sends one byte. False: there is no room, and the receiver was asked to tell of some.
     fn send(&self) -> bool {
         if self.flow.room(&self.sending, self.size(), 1).unwrap() == 0 {
             return false;
         }
         let at = unsafe { self.sending.sent.unsync_load() };
+        let origin = unsafe { self.sending.origin.unsync_load() };
         // Loom reports a receiver that still reads there.
-        self.bytes[(at % self.size()) as usize].with_mut(|byte| unsafe { *byte = at });
+        self.place(at, origin).with_mut(|byte| unsafe { *byte = at });
         self.flow.put(&self.sending, 1);
         true
     }
@@ -66,7 +72,8 @@ impl Ring {
             return false;
         }
         let at = unsafe { self.receiving.taken.unsync_load() };
-        let byte = self.bytes[(at % self.size()) as usize].with(|byte| unsafe { *byte });
+        let origin = unsafe { self.receiving.origin.unsync_load() };
+        let byte = self.place(at, origin).with(|byte| unsafe { *byte });
         assert_eq!(byte, at);
         self.flow.take(&self.receiving, self.size(), 1);
         let owes = self.receiving.owes.swap(false, loom::sync::atomic::Ordering::Relaxed);
@@ -130,6 +137,29 @@ fn a_byte_that_is_there_was_put_in() {
             ring.receive();
         }
         sender.join().unwrap();
+    });
+}
+
+#[test]
+fn a_sender_that_begins_anew_disturbs_no_byte() {
+    loom::model(|| {
+        let ring = ring(4);
+        assert!(ring.send());
+        let sender = Arc::clone(&ring);
+        let sender = thread::spawn(move || {
+            for _ in 0..2 {
+                sender.flow.begin_anew(&sender.sending);
+                assert!(sender.send());
+            }
+        });
+        for _ in 0..3 {
+            ring.receive();
+        }
+        sender.join().unwrap();
+        for _ in 0..3 {
+            ring.receive();
+        }
+        assert_eq!(unsafe { ring.receiving.taken.unsync_load() }, 3);
     });
 }
 

@@ -64,7 +64,7 @@ impl Marks {
     ///
     /// Shortages, which leave nothing behind.
     pub fn create() -> io::Result<(Self, MarksFds)> {
-        let (shared, memory) = SharedMemory::create(c"iwarp-marks", OCTETS)?;
+        let (shared, memory) = SharedMemory::create(c"iwarp-marks", OCTETS, OCTETS)?;
         let marks = Self { memory: shared, side: Side::A, peers: Bell::new()?, own: Bell::new()? };
         marks.shared().version.store(VERSION, Ordering::Relaxed);
         let (makers, peers) = (marks.own.duplicate()?, marks.peers.duplicate()?);
@@ -79,7 +79,7 @@ impl Marks {
     /// `InvalidData` where a descriptor is something else; `Unsupported` where the system does not
     /// tell what one is; shortages.
     pub fn join(memory: OwnedFd, bell_of_peer: OwnedFd, own_bell: OwnedFd) -> io::Result<Self> {
-        let memory = SharedMemory::map(memory.as_fd(), OCTETS)?;
+        let memory = SharedMemory::map(memory.as_fd(), OCTETS, OCTETS)?;
         let (peers, own) = (Bell::from_peer(bell_of_peer)?, Bell::from_peer(own_bell)?);
         let marks = Self { memory, side: Side::B, peers, own };
         if marks.shared().version.load(Ordering::Relaxed) != VERSION {

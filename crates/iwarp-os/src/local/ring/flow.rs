@@ -15,6 +15,13 @@
 //! bytes of a full ring are taken, and the last of these passes leaves at least half of it free.
 //! The receiver remembers which wish it has served, and takes none back: the sender may have the
 //! next one already.
+//!
+//! # Origin
+//!
+//! A connection that passes little would go round the whole ring byte by byte, and use all of its
+//! memory and of the caches. So a sender that finds the ring empty may go on at its beginning: the
+//! *origin* is the count of the byte that stands there. The receiver looks at it only when it has
+//! taken all and finds more: until it has taken that, the ring is not empty and the origin stays.
 
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
@@ -39,6 +46,8 @@ pub(crate) struct Flow {
 pub(crate) struct SenderWords {
     /// Bytes that were put in.
     pub(crate) sent: AtomicU64,
+    /// The count of the byte that stands at the beginning. Published with `sent`.
+    pub(crate) origin: AtomicU64,
     /// No more bytes come.
     pub(crate) ended: AtomicU32,
 }
@@ -60,6 +69,7 @@ pub(crate) struct SeldomWords {
 #[derive(Debug)]
 pub(crate) struct Sending {
     pub(crate) sent: AtomicU64,
+    pub(crate) origin: AtomicU64,
     /// The receiver's count when it was looked at last.
     pub(crate) taken: AtomicU64,
 }
@@ -70,6 +80,8 @@ pub(crate) struct Receiving {
     pub(crate) taken: AtomicU64,
     /// The sender's count when it was looked at last.
     pub(crate) sent: AtomicU64,
+    /// The origin of the bytes that were found last.
+    pub(crate) origin: AtomicU64,
     /// The wish for room that was served last.
     pub(crate) served: AtomicU64,
     /// The sender is to be told of room.
@@ -96,6 +108,17 @@ impl Flow {
         self.seldom.0.asks_at.store(sent, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         self.look_for_room(own, size)
+    }
+
+    /// Has the next byte stand at the beginning, if the ring is empty.
+    pub(crate) fn begin_anew(&self, own: &Sending) {
+        let sent = own.sent.load(Ordering::Relaxed);
+        // Acquire: the receiver has read what stood there.
+        if self.taken.0.load(Ordering::Acquire) == sent {
+            own.taken.store(sent, Ordering::Relaxed);
+            own.origin.store(sent, Ordering::Relaxed);
+            self.sender.0.origin.store(sent, Ordering::Relaxed);
+        }
     }
 
     fn look_for_room(&self, own: &Sending, size: u64) -> Result<u64, Damaged> {
@@ -128,6 +151,9 @@ impl Flow {
         // It goes up, until the ring is full.
         if sent.wrapping_sub(before) > left(size, before, taken) {
             return Err(Damaged);
+        }
+        if known == 0 {
+            own.origin.store(self.sender.0.origin.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         own.sent.store(sent, Ordering::Relaxed);
         Ok(sent.wrapping_sub(taken).min(size))

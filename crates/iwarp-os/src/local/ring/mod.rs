@@ -14,13 +14,16 @@ use self::flow::{Damaged, Flow, Line, Receiving, Sending};
 use super::damage;
 use super::memory::SharedMemory;
 use crate::part::{IoPart, IoPartMut, Place};
-use crate::sync::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// The largest room that a ring can have in a direction, in bytes.
 pub const MAX_ROOM: usize = 1 << 28;
 
 /// The layout of the shared memory. Both ends must be of one build in this.
-const VERSION: u64 = u64::from_be_bytes(*b"iwarpR\0\x01");
+const VERSION: u64 = u64::from_be_bytes(*b"iwarpR\0\x02");
+
+/// Bytes of a room that connections which pass little go on using, and by which it is made present.
+const HOME: usize = 4096;
 
 /// The room of each direction begins so many bytes into the memory.
 const HEADER: usize = 4096;
@@ -64,6 +67,10 @@ pub struct Ring {
     room: usize,
     damaged: AtomicBool,
     sending: Line<Sending>,
+    /// Bytes of the own room that are there, and the part of it that the last byte went into: the
+    /// sender's.
+    present: AtomicUsize,
+    part: AtomicUsize,
     receiving: Line<Receiving>,
     has_ended: AtomicBool,
     peer_began_at: OnceLock<u64>,
@@ -77,7 +84,7 @@ impl Ring {
     ///
     /// `InvalidInput` where `room` is no power of two or above [`MAX_ROOM`]; shortages.
     pub fn create(room: usize) -> io::Result<(Self, OwnedFd)> {
-        let (memory, fd) = SharedMemory::create(c"iwarp-ring", octets(room)?)?;
+        let (memory, fd) = SharedMemory::create(c"iwarp-ring", octets(room)?, HEADER)?;
         let ring = Self::new(memory, Side::A, room);
         let about = &ring.header().about.0;
         about.room.store(room as u64, Ordering::Relaxed);
@@ -92,7 +99,7 @@ impl Ring {
     /// `InvalidInput` as for [`create`](Self::create); `InvalidData` where it is no such memory;
     /// shortages.
     pub fn join(fd: BorrowedFd<'_>, room: usize) -> io::Result<Self> {
-        let ring = Self::new(SharedMemory::map(fd, octets(room)?)?, Side::B, room);
+        let ring = Self::new(SharedMemory::map(fd, octets(room)?, HEADER)?, Side::B, room);
         let about = &ring.header().about.0;
         let told = [&about.version, &about.room].map(|word| word.load(Ordering::Relaxed));
         if told != [VERSION, room as u64] {
@@ -108,10 +115,13 @@ impl Ring {
             side,
             room,
             damaged: AtomicBool::new(false),
-            sending: Line(Sending { sent: zero(), taken: zero() }),
+            sending: Line(Sending { sent: zero(), origin: zero(), taken: zero() }),
+            present: AtomicUsize::new(0),
+            part: AtomicUsize::new(0),
             receiving: Line(Receiving {
                 taken: zero(),
                 sent: zero(),
+                origin: zero(),
                 served: zero(),
                 owes: AtomicBool::new(false),
             }),
@@ -136,7 +146,7 @@ impl Ring {
     ///
     /// `WouldBlock` where there is no room: the peer was asked to tell of some. `EFAULT` where the
     /// first byte is not there. `BrokenPipe` after [`end`](Self::end), and where the peer reads no
-    /// more. `InvalidData` where it has damaged the ring.
+    /// more. `InvalidData` where it has damaged the ring. `OutOfMemory` where the system has none.
     pub fn send(&self, parts: &[IoPart<'_>]) -> io::Result<usize> {
         let flow = self.out();
         self.check_damage()?;
@@ -148,11 +158,14 @@ impl Ring {
             return Ok(0);
         }
         let own = &self.sending.0;
+        self.come_home();
         let room = flow.room(own, self.room as u64, wanted).map_err(|error| self.damage(error))?;
         if room == 0 {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        let places = self.places(self.side, own.sent.load(Ordering::Relaxed), room);
+        let at = self.at(own.sent.load(Ordering::Relaxed), &own.origin);
+        self.make_present(at, room.min(wanted))?;
+        let places = self.places(self.side, at, room);
         // SAFETY: the places are in our mapping, to which no Rust reference exists; no part is in
         // it.
         let sent = unsafe { IoPart::gather_into(parts, &places)? };
@@ -220,7 +233,8 @@ impl Ring {
             Some(there) => there,
             None => return Err(io::ErrorKind::WouldBlock.into()),
         };
-        let places = self.places(self.side.other(), own.taken.load(Ordering::Relaxed), there);
+        let at = self.at(own.taken.load(Ordering::Relaxed), &own.origin);
+        let places = self.places(self.side.other(), at, there);
         // SAFETY: as in `send`.
         let came = unsafe { IoPartMut::scatter_from(parts, &places)? };
         flow.take(own, size, came as u64);
@@ -269,9 +283,40 @@ impl Ring {
         damage("the peer has damaged the ring")
     }
 
-    /// The places of the `len` bytes from the one of this number on that `from` sends.
-    fn places(&self, from: Side, number: u64, len: u64) -> [Place; 2] {
-        let (begin, at) = (HEADER + from as usize * self.room, number as usize & (self.room - 1));
+    /// Where the byte of this number stands in its room.
+    fn at(&self, number: u64, origin: &AtomicU64) -> usize {
+        number.wrapping_sub(origin.load(Ordering::Relaxed)) as usize & (self.room - 1)
+    }
+
+    /// The sender is about to send: if it comes into another part of its room, and the ring is
+    /// empty, it goes back to the beginning.
+    fn come_home(&self) {
+        let own = &self.sending.0;
+        let home = HOME.min(self.room / 8).max(1);
+        let part = self.at(own.sent.load(Ordering::Relaxed), &own.origin) / home;
+        if part != self.part.swap(part, Ordering::Relaxed) {
+            self.out().begin_anew(own);
+        }
+    }
+
+    /// Has the bytes there that the sender fills next.
+    fn make_present(&self, at: usize, len: u64) -> io::Result<()> {
+        // Beyond the end they go on at the beginning.
+        let end = usize::try_from(len).map_or(self.room, |len| self.room.min(at + len));
+        let present = self.present.load(Ordering::Relaxed);
+        if end <= present {
+            return Ok(());
+        }
+        let more = end.max(2 * present).next_multiple_of(HOME).min(self.room);
+        let begin = HEADER + self.side as usize * self.room;
+        self.memory.make_present(begin + present..begin + more)?;
+        self.present.store(more, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The places of `len` bytes that `from` sends, of which the first stands `at`.
+    fn places(&self, from: Side, at: usize, len: u64) -> [Place; 2] {
+        let begin = HEADER + from as usize * self.room;
         // Also where counts are nonsense, all of it is in the room.
         let len = usize::try_from(len).map_or(self.room, |len| len.min(self.room));
         let first = len.min(self.room - at);

@@ -136,7 +136,7 @@ fn a_ring_of_another_layout_is_not_joined() {
     a.header().about.0.room.store(32, Ordering::Relaxed);
     assert_eq!(kind(Ring::join(fd.as_fd(), 64)), ErrorKind::InvalidData);
     // Of the length that a ring would have.
-    let (_, other) = SharedMemory::create(c"other", octets(64).unwrap()).unwrap();
+    let (_, other) = SharedMemory::create(c"other", octets(64).unwrap(), 0).unwrap();
     assert_eq!(kind(Ring::join(other.as_fd(), 64)), ErrorKind::InvalidData);
 }
 
@@ -235,4 +235,22 @@ fn ends_of_two_threads_see_what_the_other_has_sent() {
         }
         assert_eq!(came, LEN);
     });
+}
+
+#[test]
+fn a_connection_that_passes_little_touches_little_memory() {
+    let (a, fd) = Ring::create(512 * 1024).unwrap();
+    let b = Ring::join(fd.as_fd(), 512 * 1024).unwrap();
+    let touched = || rustix::fs::fstat(&fd).unwrap().st_blocks as usize * 512;
+    let whole = touched() > 512 * 1024;
+    let mut room = [0; 64];
+    for _ in 0..100_000 {
+        for [one, other] in [[&a, &b], [&b, &a]] {
+            assert_eq!(one.send(&[IoPart::new(&[7; 64])]).unwrap(), 64);
+            assert_eq!(other.recv(&mut [IoPartMut::new(&mut room)]).unwrap(), 64);
+        }
+    }
+    // Before Linux 5.14 all of it is there from the beginning.
+    let page = rustix::param::page_size();
+    assert!(whole || touched() <= 5 * page.max(4096), "{} bytes", touched());
 }

@@ -14,9 +14,8 @@ use crate::port::{IoPart, IoPartMut, MemoryNetwork, Port};
 /// Two ends that have a way, which neither uses yet.
 fn pair() -> [LocalPort; 2] {
     let host = MemoryNetwork::new().host([192, 0, 2, 1].into());
-    let reservation = host
-        .reserve(([192, 0, 2, 1], 0).into(), Ipv6Listen::Only, Sharing::Exclusive)
-        .unwrap();
+    let reservation =
+        host.reserve(([192, 0, 2, 1], 0).into(), Ipv6Listen::Only, Sharing::Exclusive).unwrap();
     let addr = reservation.local_addr().unwrap();
     let acceptor = reservation.listen(1).unwrap();
     let there = host.connect(None, addr, None).unwrap();

@@ -46,11 +46,7 @@ impl Local {
             Some(Negotiated { role: Role::Initiator, .. }) => FOLLOWS,
             None => DONE,
         };
-        Self {
-            part: AtomicU8::new(part),
-            looks: AtomicU32::new(0),
-            woken: AtomicBool::new(false),
-        }
+        Self { part: AtomicU8::new(part), looks: AtomicU32::new(0), woken: AtomicBool::new(false) }
     }
 
     #[inline]
