@@ -417,7 +417,7 @@ impl Group {
                 served.moved = true;
             }
         }
-        if rang && self.woken.rang() {
+        if rang && self.woken.rang(epoll) {
             let woken = self.drive_woken(by);
             served.moved |= woken.moved;
             served.left |= woken.left;

@@ -154,3 +154,21 @@ fn channels_of_processes_that_are_gone_are_forgotten() {
     let ready = poll::wait_readable([epoll.as_fd()], Some(Duration::ZERO)).unwrap();
     assert_eq!(ready, [false], "rung by a process that is forgotten");
 }
+
+#[test]
+fn a_channel_that_ends_leaves_the_groups_that_hear_its_bell() {
+    let (channel, _peer) = channel();
+    let groups = [group(), group()];
+    for group in &groups {
+        group.add_channel(&channel).unwrap();
+    }
+    channel.end();
+    for (left, group) in groups.iter().enumerate() {
+        assert_eq!(Arc::strong_count(&channel), groups.len() + 1 - left);
+        while group.drive(By::Worker) {}
+        let epoll = group.epoll.get().unwrap();
+        let ready = poll::wait_readable([epoll.as_fd()], Some(Duration::ZERO)).unwrap();
+        assert_eq!(ready, [false], "it goes on ringing");
+    }
+    assert_eq!(Arc::strong_count(&channel), 1);
+}

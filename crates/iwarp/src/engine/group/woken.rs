@@ -47,6 +47,30 @@ impl EpollBell {
         }
     }
 
+    fn has_one_that_is_over(&self) -> bool {
+        self.has_channels.load(Ordering::Acquire)
+            && self.channels.lock().iter().any(|channel| channel.is_over())
+    }
+
+    /// Forgets the channels that are over, and returns those that there were.
+    fn forget_over(
+        &self,
+        epoll: &Epoll,
+        hushed: bool,
+    ) -> Result<Arc<Vec<Arc<Channel>>>, OutOfMemory> {
+        let mut channels = self.channels.lock();
+        let living = Self::living(&channels)?;
+        for over in channels.iter().filter(|channel| channel.is_over()) {
+            // The other process may have a duplicate, and go on ringing it.
+            let _ = epoll.delete(over.bell());
+            if !hushed {
+                over.hush();
+            }
+        }
+        self.has_channels.store(!living.is_empty(), Ordering::Release);
+        Ok(std::mem::replace(&mut *channels, Arc::new(living)))
+    }
+
     /// The channels of processes that are there, with room for one more.
     fn living(channels: &[Arc<Channel>]) -> Result<Vec<Arc<Channel>>, OutOfMemory> {
         let mut living = Vec::new();
@@ -108,8 +132,12 @@ impl Woken {
     }
 
     /// A bell in the epoll rings. True if it may be a channel's.
-    pub(super) fn rang(&self) -> bool {
+    pub(super) fn rang(&self, epoll: &Epoll) -> bool {
         self.list.bell().each_channel(Channel::rang);
+        if self.list.bell().has_one_that_is_over() {
+            // Dropped without the locks. Where there is no memory for the list, the next ring does.
+            drop(self.list.change_bell(|bell, hushed| bell.forget_over(epoll, hushed)));
+        }
         self.has_channels()
     }
 
@@ -172,6 +200,7 @@ impl Group {
         // Dropped without the locks.
         let mut before = None;
         let add = |bell: &EpollBell, hushed: bool| -> io::Result<()> {
+            before = Some(bell.forget_over(epoll, hushed)?);
             let mut channels = bell.channels.lock();
             if channels.iter().any(|other| Arc::ptr_eq(other, channel)) {
                 return Ok(());
@@ -179,11 +208,7 @@ impl Group {
             let mut all = EpollBell::living(&channels)?;
             epoll.add(channel.bell(), BELL, Interest::READ)?;
             all.push(Arc::clone(channel));
-            for over in channels.iter().filter(|channel| channel.is_over()) {
-                // A process that has inherited it may go on ringing it.
-                let _ = epoll.delete(over.bell());
-            }
-            before = Some(std::mem::replace(&mut *channels, Arc::new(all)));
+            *channels = Arc::new(all);
             bell.has_channels.store(true, Ordering::Release);
             if !hushed {
                 channel.listen();

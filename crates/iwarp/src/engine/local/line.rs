@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use iwarp_os::local::{Marks, Ring};
 use iwarp_os::owner::own_users;
@@ -24,6 +25,9 @@ use crate::port::local::{Channel, ROOM, Way};
 
 /// Messages that are read before others get their turn.
 const BUDGET: usize = 64;
+
+/// Time for which a line stays that no connection uses.
+const IDLE: Duration = Duration::from_secs(1);
 
 /// The connections of this process that wait for the process at the other end.
 pub(super) trait Offers: Send + Sync {
@@ -77,8 +81,31 @@ impl Line {
         let (marks, fds) = Marks::create()?;
         socket.send(&Message::Hello.encode(), &fds.passed())?;
         let line = Self::new(socket, offers, worker);
-        let _ = line.channel.set(Channel::new(marks));
-        line.serve(worker)
+        let channel = line.channel.get_or_init(|| Channel::new(marks));
+        let channel = Arc::clone(channel);
+        let line = line.serve(worker)?;
+        let weak = Arc::downgrade(&line);
+        channel.when_unused(move || {
+            if let Some(line) = weak.upgrade() {
+                line.rest();
+            }
+        });
+        Ok(line)
+    }
+
+    /// Ends soon, unless another connection moves until then.
+    fn rest(self: &Arc<Self>) {
+        let Some(worker) = self.worker.upgrade() else { return };
+        let weak = Arc::downgrade(self);
+        let end = move || {
+            if let Some(line) = weak.upgrade()
+                && line.asked.lock().is_empty()
+                && line.channel.get().is_none_or(|channel| !channel.is_used())
+            {
+                line.end();
+            }
+        };
+        worker.at(worker.clock().now().plus(IDLE), Box::new(end));
     }
 
     /// A process has connected by `socket`.
@@ -129,7 +156,8 @@ impl Line {
 
     /// Asks the other process to move the connection to a new ring.
     pub(super) fn ask(&self, secret: u64, crc: bool, end: Arc<dyn LocalEnd>) -> io::Result<()> {
-        let channel = self.channel.get().ok_or(io::ErrorKind::NotConnected)?;
+        let channel = self.channel.get().filter(|_| !self.is_over());
+        let channel = channel.ok_or(io::ErrorKind::NotConnected)?;
         let ends = end.ends();
         let local = ends.local.ok_or(io::ErrorKind::AddrNotAvailable)?;
         let slot = channel.take_slot(&end.waker()).ok_or(io::ErrorKind::OutOfMemory)?;

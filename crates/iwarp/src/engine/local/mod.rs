@@ -151,7 +151,12 @@ impl Locals {
 
     fn join(&self, Offer { name, secret }: Offer, end: Arc<dyn LocalEnd>) -> io::Result<()> {
         let line = self.line_to(name)?;
-        line.ask(secret, self.demands_crc, end)
+        let asked = line.ask(secret, self.demands_crc, Arc::clone(&end));
+        if asked.is_err() && line.is_over() {
+            // It was about to be closed.
+            return self.line_to(name)?.ask(secret, self.demands_crc, end);
+        }
+        asked
     }
 
     /// The line to the process with that name.

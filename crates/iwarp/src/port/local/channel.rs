@@ -7,9 +7,10 @@
 //! that, and while it sleeps on the channel's *bell* a mark rings it. A poll group that may sleep
 //! *listens*; one that is polled does not, so that no mark costs a system call.
 
+use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use iwarp_os::local::{Marks, SLOTS};
 
@@ -28,6 +29,17 @@ pub(crate) struct Channel {
     listeners: AtomicUsize,
     /// The other process is gone.
     is_over: AtomicBool,
+    /// Called when no port has a slot any more.
+    unused: OnceLock<Unused>,
+}
+
+/// See [`Channel::when_unused`].
+struct Unused(Box<dyn Fn() + Send + Sync>);
+
+impl fmt::Debug for Unused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Unused")
+    }
 }
 
 impl Channel {
@@ -37,6 +49,7 @@ impl Channel {
             ports: Mutex::default(),
             listeners: AtomicUsize::new(0),
             is_over: AtomicBool::new(false),
+            unused: OnceLock::new(),
         })
     }
 
@@ -82,9 +95,24 @@ impl Channel {
     /// The port with that waker has the slot no more.
     pub(super) fn free_slot(&self, slot: u16, waker: &Arc<WakerSlot>) {
         let mut ports = lock(&self.ports);
-        if let Some(port) = ports.get_mut(usize::from(slot)) {
-            port.take_if(|port| std::ptr::eq(port.as_ptr(), Arc::as_ptr(waker)));
+        let freed = ports.get_mut(usize::from(slot)).and_then(|port| {
+            port.take_if(|port| std::ptr::eq(port.as_ptr(), Arc::as_ptr(waker)))
+        });
+        let is_last = freed.is_some() && ports.iter().all(Option::is_none);
+        drop(ports);
+        if is_last && let Some(Unused(tell)) = self.unused.get() {
+            tell();
         }
+    }
+
+    /// Calls `tell` each time the last port leaves. To be called once.
+    pub(crate) fn when_unused(&self, tell: impl Fn() + Send + Sync + 'static) {
+        let _ = self.unused.set(Unused(Box::new(tell)));
+    }
+
+    /// True if some port has a slot.
+    pub(crate) fn is_used(&self) -> bool {
+        lock(&self.ports).iter().flatten().any(|port| port.strong_count() > 0)
     }
 
     /// Tells the other process that something is new in the slot.
@@ -136,9 +164,12 @@ impl Channel {
         self.listeners.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// The bell has rung: for one of the poll groups, and it may be for all.
+    /// The bell has rung: for one of the poll groups, and it may be for all. It goes on once the
+    /// channel is over, for the others.
     pub(crate) fn rang(&self) {
-        self.marks.drain();
+        if !self.is_over() {
+            self.marks.drain();
+        }
         self.take_marks();
     }
 
@@ -147,9 +178,11 @@ impl Channel {
         self.marks.bell()
     }
 
-    /// The other process is gone, or does not keep to the rules.
+    /// The other process is gone, or does not keep to the rules, or no port uses the channel. The
+    /// poll groups forget it once they hear its bell.
     pub(crate) fn end(&self) {
         self.is_over.store(true, Ordering::SeqCst);
+        self.marks.ring_own();
         let ports: Vec<_> = {
             let ports = lock(&self.ports);
             ports.iter().flatten().filter_map(Weak::upgrade).collect()
