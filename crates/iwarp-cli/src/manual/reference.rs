@@ -25,9 +25,9 @@ pub(super) const VARIABLES: &[(&str, &str, &str)] = &[
     ),
     (
         "IWARP_LOCAL",
-        "off|rings",
-        "The way of iWARP connections within one host: TCP, or shared memory where both ends say so \
-         and belong to one user (off).",
+        "auto|off|rings",
+        "The way of iWARP connections within one host: shared memory where both ends allow it and \
+         belong to one user, or TCP (auto).",
     ),
     (
         "IWARP_SPEED",

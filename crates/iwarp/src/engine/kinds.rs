@@ -65,8 +65,10 @@ impl Wire {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum LocalPath {
-    /// TCP, as to any other host.
+    /// The best one that both ends allow. A connection has one of the others.
     #[default]
+    Auto,
+    /// TCP, as to any other host.
     Off,
     /// Rings in memory that the two processes share, once the ends have found each other: see
     /// [`Options::local`](crate::Options::local).
@@ -77,6 +79,7 @@ impl LocalPath {
     /// The one of this name, as users write it.
     pub(super) fn of_name(name: &str) -> Option<Self> {
         match name {
+            "auto" => Some(Self::Auto),
             "off" => Some(Self::Off),
             "rings" => Some(Self::Rings),
             _ => None,

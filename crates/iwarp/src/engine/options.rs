@@ -79,10 +79,10 @@ pub struct Options {
     pub personality: Personality,
     /// The protocol of reliable connected queue pairs.
     pub wire: Wire,
-    /// The way of connections within this host. [`LocalPath::Rings`]: if both ends allow it, the
-    /// stream of an iWARP connection moves from TCP to memory that the two processes share. What
-    /// has moved is not seen on the loopback interface any more, and has no CRC. The default is
-    /// TCP.
+    /// The way of connections within this host. Unless it is [`LocalPath::Off`] at one end, the
+    /// stream of an iWARP connection between two processes of one user moves from TCP to memory
+    /// that they share. What has moved is not seen on the loopback interface any more, and has no
+    /// CRC. The default is [`LocalPath::Auto`].
     pub local: LocalPath,
     /// The devices that programs see; empty: one, named after its personality. Each may have the
     /// addresses of one interface only, and a kind, a protocol and a speed of its own. They share
@@ -168,7 +168,7 @@ impl Default for Options {
         Self {
             personality: Personality::Iwarp,
             wire: Wire::Auto,
-            local: LocalPath::Off,
+            local: LocalPath::Auto,
             devices: Vec::new(),
             speed: Speed::default(),
             tell_personality: false,
@@ -412,7 +412,8 @@ impl Options {
         }
         if let Some(value) = lookup("IWARP_LOCAL") {
             let local = LocalPath::of_name(&value);
-            options.local = local.ok_or_else(|| wrong("IWARP_LOCAL", &value, "off or rings"))?;
+            options.local =
+                local.ok_or_else(|| wrong("IWARP_LOCAL", &value, "auto, off or rings"))?;
         }
         if let Some(value) = lookup("IWARP_SPEED") {
             let expected = "10, 25, 40, 50, 100, 200 or 400 Gbit/s";

@@ -22,8 +22,17 @@ pub fn pair_with<T>(
     config: &Config,
     prepare: impl FnOnce(&ProtectionDomain, &Unconnected) -> T,
 ) -> (SessionEnd, SessionEnd, T) {
+    pair_as(Options::default(), config, prepare)
+}
+
+/// As [`pair_with`], on devices with these options.
+pub fn pair_as<T>(
+    options: Options,
+    config: &Config,
+    prepare: impl FnOnce(&ProtectionDomain, &Unconnected) -> T,
+) -> (SessionEnd, SessionEnd, T) {
     let [client, server] =
-        [0; 2].map(|_| Device::with_options(Options::default()).unwrap().alloc_pd());
+        [0; 2].map(|_| Device::with_options(options.clone()).unwrap().alloc_pd());
     let listener = Listener::bind(&server, "127.0.0.1:0").unwrap();
     let connecting = config.connect(&client, listener.local_addr().unwrap());
     let request = listener.accept().wait_timeout(DEADLINE).unwrap();

@@ -14,8 +14,8 @@ use iwarp::cm::{ConnectParams, EventChannel, EventKind, Id};
 use iwarp::drive::{Drive, Turn};
 use iwarp::port::{MemoryNetwork, Network, Platform};
 use iwarp::{
-    Device, MemoryRegion, Options, ProtectionDomain, QpState, QueuePair, QueuePairAttributes,
-    RecvRequest, SendOp, SendRequest, WcOp, WorkCompletion,
+    Device, LocalPath, MemoryRegion, Options, ProtectionDomain, QpState, QueuePair,
+    QueuePairAttributes, RecvRequest, SendOp, SendRequest, WcOp, WorkCompletion,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -89,8 +89,18 @@ fn networks() -> [(Arc<dyn Network>, IpAddr); 2] {
 
 /// Two connected ends, on a device of its own each.
 fn connect(scene: &Scene, network: &Arc<dyn Network>, addr: IpAddr) -> [End; 2] {
+    connect_as(Options::default(), scene, network, addr)
+}
+
+/// As above, with these options.
+fn connect_as(
+    options: Options,
+    scene: &Scene,
+    network: &Arc<dyn Network>,
+    addr: IpAddr,
+) -> [End; 2] {
     let events = [(); 2].map(|()| {
-        let device = scene.device(Options::default(), Arc::clone(network), None);
+        let device = scene.device(options.clone(), Arc::clone(network), None);
         let pd = device.alloc_pd();
         (EventChannel::of(&pd).unwrap(), pd)
     });
@@ -218,7 +228,9 @@ fn the_last_look_before_a_sleep_raises_no_event_for_what_it_hands_over() {
 fn a_loop_that_sleeps_is_told_once_of_each_thing() {
     for (network, addr) in networks() {
         let scene = Scene::new();
-        let ends = connect(&scene, &network, addr);
+        // A connection that moves tells of that as well.
+        let options = Options::default().local(LocalPath::Off);
+        let ends = connect_as(options, &scene, &network, addr);
         ping(&ends, 1);
         ends.iter().for_each(|end| drop(end.turns()));
         let [client, server] = &ends;

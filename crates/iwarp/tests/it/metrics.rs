@@ -3,12 +3,12 @@
 //! The counts of sessions.
 
 use iwarp::port::MemoryNetwork;
-use iwarp::{Access, Device, Options};
+use iwarp::{Access, Device, LocalPath, Options};
 use iwarp_session::{
     Block, Config, Listener, Metrics, OperationError, Operations, RemoteGrant, Session,
 };
 
-use crate::common::sessions::{SessionEnd, pair, pair_with};
+use crate::common::sessions::{SessionEnd, pair, pair_as, pair_with};
 use crate::common::{DEADLINE, until};
 
 /// Operations posted, ended well and failed, and their bytes.
@@ -146,8 +146,11 @@ fn a_batch_counts_when_it_is_posted() {
 #[test]
 fn the_connection_is_told_of_while_it_is_up() {
     const LEN: usize = 1 << 20;
-    let (client, server, receive) =
-        pair_with(&Config::default(), |pd, prepared| prepared.recv(Block::new(pd, LEN).unwrap()));
+    // In shared memory there is nothing to tell of TCP.
+    let options = Options::default().local(LocalPath::Off);
+    let (client, server, receive) = pair_as(options, &Config::default(), |pd, prepared| {
+        prepared.recv(Block::new(pd, LEN).unwrap())
+    });
     // gVisor says nothing.
     let Some(fresh) = client.session.metrics().tcp else { return };
     assert!(fresh.mss > 0 && fresh.congestion_window >= fresh.mss.into(), "{fresh:?}");

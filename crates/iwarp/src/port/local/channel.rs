@@ -95,9 +95,9 @@ impl Channel {
     /// The port with that waker has the slot no more.
     pub(super) fn free_slot(&self, slot: u16, waker: &Arc<WakerSlot>) {
         let mut ports = lock(&self.ports);
-        let freed = ports.get_mut(usize::from(slot)).and_then(|port| {
-            port.take_if(|port| std::ptr::eq(port.as_ptr(), Arc::as_ptr(waker)))
-        });
+        let freed = ports
+            .get_mut(usize::from(slot))
+            .and_then(|port| port.take_if(|port| std::ptr::eq(port.as_ptr(), Arc::as_ptr(waker))));
         let is_last = freed.is_some() && ports.iter().all(Option::is_none);
         drop(ports);
         if is_last && let Some(Unused(tell)) = self.unused.get() {

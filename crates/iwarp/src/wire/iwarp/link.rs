@@ -282,7 +282,8 @@ impl StreamMover for Link {
     }
 
     fn vitals(&self) -> Option<Vitals> {
-        self.stream.vitals().ok()?
+        // Those of TCP tell nothing of what goes past it.
+        if self.has_moved() { None } else { self.stream.vitals().ok()? }
     }
 
     fn in_reactor(self: Arc<Self>) -> Arc<dyn ReactorStream> {
