@@ -155,7 +155,16 @@ impl Line {
     }
 
     /// Asks the other process to move the connection to a new ring.
-    pub(super) fn ask(&self, secret: u64, crc: bool, end: Arc<dyn LocalEnd>) -> io::Result<()> {
+    pub(super) fn ask(
+        self: &Arc<Self>,
+        secret: u64,
+        crc: bool,
+        end: Arc<dyn LocalEnd>,
+    ) -> io::Result<()> {
+        self.ask_now(secret, crc, end).inspect_err(|_| self.rest())
+    }
+
+    fn ask_now(&self, secret: u64, crc: bool, end: Arc<dyn LocalEnd>) -> io::Result<()> {
         let channel = self.channel.get().filter(|_| !self.is_over());
         let channel = channel.ok_or(io::ErrorKind::NotConnected)?;
         let ends = end.ends();

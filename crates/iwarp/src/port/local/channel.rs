@@ -42,6 +42,11 @@ impl fmt::Debug for Unused {
     }
 }
 
+/// A port that went before it had moved leaves its slot to the next one.
+fn is_used(ports: &[Option<Weak<WakerSlot>>]) -> bool {
+    ports.iter().flatten().any(|port| port.strong_count() > 0)
+}
+
 impl Channel {
     pub(crate) fn new(marks: Marks) -> Arc<Self> {
         Arc::new(Self {
@@ -98,7 +103,7 @@ impl Channel {
         let freed = ports
             .get_mut(usize::from(slot))
             .and_then(|port| port.take_if(|port| std::ptr::eq(port.as_ptr(), Arc::as_ptr(waker))));
-        let is_last = freed.is_some() && ports.iter().all(Option::is_none);
+        let is_last = freed.is_some() && !is_used(&ports);
         drop(ports);
         if is_last && let Some(Unused(tell)) = self.unused.get() {
             tell();
@@ -112,7 +117,7 @@ impl Channel {
 
     /// True if some port has a slot.
     pub(crate) fn is_used(&self) -> bool {
-        lock(&self.ports).iter().flatten().any(|port| port.strong_count() > 0)
+        is_used(&lock(&self.ports))
     }
 
     /// Tells the other process that something is new in the slot.
