@@ -291,14 +291,6 @@ impl IdCore {
         Arc::clone(&self.wires.lock())
     }
 
-    /// The wires of the device that a peer reaches at this address.
-    fn wires_at(&self, local: Option<SocketAddr>) -> io::Result<Arc<Wires>> {
-        match local.map(|local| local.ip()).filter(|ip| !ip.is_unspecified()) {
-            Some(local) => self.home.at(local),
-            None => Ok(Arc::clone(&self.home)),
-        }
-    }
-
     pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.home.engine
     }

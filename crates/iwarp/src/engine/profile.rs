@@ -179,6 +179,18 @@ impl Profiles {
     pub(crate) fn at(&self, addr: IpAddr) -> Option<&Arc<Profile>> {
         self.all.iter().find(|profile| profile.has(addr))
     }
+
+    /// The one that has an address of this host: `own`, or any of them if that stands for all.
+    pub(crate) fn at_within<'a>(
+        &'a self,
+        own: &'a Arc<Profile>,
+        addr: IpAddr,
+    ) -> Option<&'a Arc<Profile>> {
+        match Arc::ptr_eq(own, &self.any) {
+            true => self.at(addr),
+            false => Some(own).filter(|own| own.has(addr)),
+        }
+    }
 }
 
 /// A device with all addresses that speaks each protocol of these.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use iwarp::cm::{ConnectParams, ConnectionState, Event, EventChannel, EventKind, Id};
-use iwarp::{Device, Ended, QpState};
+use iwarp::{Device, Ended, NamedDevice, QpState};
 use iwarp_proto::mpa::wire::FrameKind;
 
 use crate::common;
@@ -114,6 +114,40 @@ fn requests_come_in_order_although_the_first_were_refused() {
             .collect();
         assert_eq!(order, [0, 1, 2, 3, 4, 5, 6, 7], "round {round}");
     }
+}
+
+/// The library looks at the device of a listener for each peer that asks. Were the listener kept for
+/// that moment, it could be left to the library to end it, while it serves it.
+#[test]
+fn a_listener_may_go_while_peers_ask() {
+    const ROUNDS: u32 = 4000;
+    const PEERS: u32 = 4;
+    let named = vec![NamedDevice::new("near").interface("lo".to_owned())];
+    let device = Device::with_options(hasty().devices(named)).unwrap();
+    let channel = EventChannel::new(&device).unwrap();
+    let octets = request().octets();
+    for round in 0..ROUNDS {
+        let listener = listening(&channel);
+        let addr = listener.local_addr().unwrap();
+        let peers: Vec<_> = (0..PEERS)
+            .map(|_| {
+                let mut peer = Raw::connect(addr);
+                peer.send(&octets);
+                peer
+            })
+            .collect();
+        // The library has come to another one of them each time.
+        for _ in 0..round % PEERS {
+            event(&channel);
+        }
+        drop(listener);
+        drop(peers);
+    }
+    // The library's thread serves others as before.
+    let listener = listening(&channel);
+    let mut peer = Raw::connect(listener.local_addr().unwrap());
+    peer.send(&octets);
+    assert!(matches!(event(&channel).kind, EventKind::ConnectRequest { .. }));
 }
 
 /// A peer knows of its connection as soon as it has the Reply, and may ask for the next one before

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use iwarp_os::FamilyClaim;
 
+use super::owner::ListeningId;
 use super::{Id, IdCore, IdState, Phase};
 use crate::connect::Arrivals;
 use crate::engine::accept_set::AcceptSet;
@@ -104,7 +105,7 @@ impl IdCore {
         accept_set: Option<&AcceptSet>,
         claim: Arc<FamilyClaim>,
     ) -> io::Result<()> {
-        let id = Arc::new(self.downgrade());
+        let id = ListeningId::new(self);
         let streams = self.wires().take_streams(acceptor, max_pending, id, accept_set, claim)?;
         state.phase = Phase::Listening(vec![streams]);
         state.max_pending = max_pending;
@@ -162,6 +163,6 @@ impl IdCore {
         let ipv6_only = self.state.lock().choices.ipv6_only;
         let super::Kind { space, datagrams } = self.kind;
         let offer = Offer { space, datagrams, local, ipv6_only, max_pending };
-        self.wires().offer(Arc::new(self.downgrade()), offer)
+        self.wires().offer(ListeningId::new(self), offer)
     }
 }

@@ -45,7 +45,7 @@ pub(crate) struct Wires {
 /// The parts of the wires that the devices of a process have in common.
 #[derive(Debug)]
 struct Common {
-    profiles: Profiles,
+    profiles: Arc<Profiles>,
     /// The port for datagrams.
     mux: Arc<MuxPlace>,
     /// Queue pairs that meet their peers without the connection manager.
@@ -57,7 +57,7 @@ struct Common {
 impl Wires {
     /// The wires of any device. `wing`: the program's own, in place of both.
     pub(crate) fn new(engine: &Arc<Engine>, wing: Option<Arc<dyn Wing>>) -> Arc<Self> {
-        let profiles = Profiles::new(&engine.options);
+        let profiles = Arc::new(Profiles::new(&engine.options));
         let profile = Arc::clone(profiles.any());
         let rendezvous = RendezvousListeners::new(engine);
         let common = Arc::new(Common { profiles, mux: Arc::default(), rendezvous, wing });
@@ -70,7 +70,7 @@ impl Wires {
     }
 
     /// The devices of the process.
-    pub(crate) fn profiles(&self) -> &Profiles {
+    pub(crate) fn profiles(&self) -> &Arc<Profiles> {
         &self.common.profiles
     }
 
@@ -95,10 +95,7 @@ impl Wires {
     ///
     /// `ENODEV` where that is not this one.
     pub(crate) fn at(self: &Arc<Self>, local: IpAddr) -> io::Result<Arc<Self>> {
-        let found = match self.is_any() {
-            true => self.profiles().at(local),
-            false => Some(&self.profile).filter(|own| own.has(local)),
-        };
+        let found = self.profiles().at_within(&self.profile, local);
         match found.ok_or_else(no_device)? {
             own if Arc::ptr_eq(own, &self.profile) => Ok(Arc::clone(self)),
             other => Ok(self.with(other)),
