@@ -251,6 +251,28 @@ fn strangers_without_the_secret_stay_out() {
     }
 }
 
+/// A peer has the connection as soon as it has sent its proof, which may cross the end of the queue
+/// pair: it gets the end of the stream then, and no reset.
+#[test]
+fn a_queue_pair_that_goes_before_the_proof_comes_closes_in_good_order() {
+    for ending in [QpState::Err, QpState::Reset] {
+        let host = TestHost::new();
+        let (a, b) = expecting(&host);
+        a.rts();
+        let mut stream = connect(port(&a));
+        let knows = knows(b.qp.number(), &a, b.qp.psn());
+        let (proof, known) = come(&mut stream, &knows).expect("an answer");
+        assert!(known);
+        a.qp.modify(ending).unwrap();
+        assert_eq!(stream.read(&mut [0; 64]).unwrap(), 0);
+        // A socket that was closed answers the first one with a reset.
+        for _ in 0..3 {
+            stream.write_all(&proof).unwrap();
+        }
+        assert_eq!(stream.take_error().unwrap().map(|error| error.kind()), None);
+    }
+}
+
 /// With the right secret a program of ours can be anybody: the test of the tests.
 #[test]
 fn a_program_with_the_secret_is_the_peer() {

@@ -287,7 +287,7 @@ impl Rendezvous {
     /// Ends the search, and sends all unproven peers away.
     pub(super) fn end_search(&self, state: &mut MeetingState) {
         self.drop_search(state.search.take());
-        state.unproven.send_all_away(self.tasks());
+        state.unproven.send_all_away(&self.endpoint.engine);
     }
 
     /// A peer wants the connection. Called by the worker.

@@ -12,6 +12,7 @@
 //!   meeting       a queue pair's way to its peer: waits, connects, tries again, gives up
 //!   wait          how long work waits
 //!   unproven      connections that have come, until they have proven whose they are
+//!   parting       the end of those that are let go of before that
 //!   introduction  who wants whom, in the private data of MPA's start-up
 //!   proof         how the ends prove that they know each other
 //!   roce_probe    asks whether the peer speaks RoCE v2, and is none of our kind
@@ -84,6 +85,7 @@
 mod introduction;
 mod listener;
 mod meeting;
+mod parting;
 mod unproven;
 
 mod peer;

@@ -10,11 +10,13 @@ use iwarp_os::{Interest, Ready};
 use iwarp_proto::mpa::startup::Negotiated;
 use iwarp_types::Time;
 
+use crate::engine::Engine;
 use crate::engine::tasks::{Task, Tasks};
 use crate::port::Descriptors;
 use crate::wire::iwarp::rendezvous::Rendezvous;
 use crate::wire::iwarp::rendezvous::introduction::Secret;
 use crate::wire::iwarp::rendezvous::listener::send_away;
+use crate::wire::iwarp::rendezvous::parting::Parting;
 use crate::wire::iwarp::rendezvous::proof::{Claim, Key, PROOF, SHARE, Side, TAG};
 use crate::wire::iwarp::startup::line::{Answering, Line};
 
@@ -272,11 +274,19 @@ impl UnprovenPeers {
         None
     }
 
-    /// All of them go.
-    pub(crate) fn send_all_away(&mut self, tasks: &Tasks) {
-        self.list
-            .drain(..)
-            .for_each(|unproven| unproven.go(tasks, "there is a connection, or none due"));
+    /// All of them go. One that is about to send its proof, or has sent it, may be the peer.
+    pub(crate) fn send_all_away(&mut self, engine: &Arc<Engine>) {
+        const WHY: &str = "there is a connection, or none due";
+        let tasks = engine.worker.tasks();
+        for unproven in self.list.drain(..) {
+            match unproven.leave(tasks) {
+                Stage::Waiting(waiting) => send_away(waiting.answering, WHY),
+                Stage::Proving(proving) => {
+                    tracing::debug!(why = WHY, "a queue pair is not to be had");
+                    Parting::begin(engine, proving.line);
+                }
+            }
+        }
     }
 }
 

@@ -65,6 +65,11 @@ impl Line {
         if sent < octets.len() { Err(io::ErrorKind::WriteZero.into()) } else { Ok(()) }
     }
 
+    /// The other end gets the end of the stream. Receiving goes on.
+    pub(crate) fn end_sending(&self) -> io::Result<()> {
+        self.port.shutdown_write()
+    }
+
     /// True if the other end keeps it open, and all that it has said was received.
     pub(crate) fn is_quiet(&self) -> bool {
         let quiet = |error: io::Error| error.kind() == io::ErrorKind::WouldBlock;
