@@ -116,8 +116,8 @@ fn requests_come_in_order_although_the_first_were_refused() {
     }
 }
 
-/// The library looks at the device of a listener for each peer that asks. Were the listener kept for
-/// that moment, it could be left to the library to end it, while it serves it.
+/// The library looks up the device of a listener for each peer that asks. Were the listener kept
+/// for that moment, the library might be the one to end it, while it serves it.
 #[test]
 fn a_listener_may_go_while_peers_ask() {
     const ROUNDS: u32 = 4000;
