@@ -151,10 +151,26 @@ fn a_relay_is_not_gone_around() {
     assert_eq!([client.qp.local_path(), server.qp.local_path()], [LocalPath::Off; 2]);
 }
 
+/// The names under which this process listens for others of its host. Other tests have theirs.
+fn doors() -> Vec<Vec<u8>> {
+    let own: Vec<_> = std::fs::read_dir("/proc/self/fd").unwrap().flatten().collect();
+    let own: Vec<_> = own.iter().filter_map(|fd| std::fs::read_link(fd.path()).ok()).collect();
+    let list = std::fs::read_to_string("/proc/thread-self/net/unix").unwrap();
+    let words = list.lines().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
+    let named = words.filter(|words| {
+        let [.., inode, name] = words[..] else { return false };
+        let socket = format!("socket:[{inode}]");
+        name.starts_with("@iwarp-local/") && own.iter().any(|fd| fd.as_os_str() == &*socket)
+    });
+    let names: std::collections::BTreeSet<_> =
+        named.map(|words| words[words.len() - 1].trim_start_matches('@').to_owned()).collect();
+    names.into_iter().map(String::into_bytes).collect()
+}
+
 #[test]
 fn strangers_get_no_connection_and_keep_none_away() {
     let (client, server) = connected(&rings());
-    let doors = iwarp_os::unix::names(b"iwarp-local/");
+    let doors = doors();
     assert!(!doors.is_empty());
     // More than may wait, silent and not.
     let mut silent = Vec::new();
