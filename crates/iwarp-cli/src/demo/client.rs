@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use iwarp::cm::{self, ConnectParams};
-use iwarp::{Access, AtomicOp, Buffer, MemoryRegion, SendOp, TaggedOffset};
+use iwarp::{Access, AtomicOp, Buffer, LocalPath, MemoryRegion, SendOp, TaggedOffset};
 use iwarp_kit::child::Server;
 use iwarp_kit::ending::how;
 use iwarp_kit::pattern;
@@ -68,9 +68,10 @@ const RECEIVE: u64 = 1;
 const OPERATION: u64 = 2;
 const BULK_WORK: u64 = 16;
 
+/// Goes through it over TCP, where it can be seen on the wire.
 pub(crate) fn run(settings: &Settings, server: &Server, teller: &Teller) -> Result<()> {
     let journal = teller.journal.as_ref();
-    let device = settings.device(journal)?;
+    let device = settings.device(journal, LocalPath::Off)?;
     teller.chapter("Before the connection", BEFORE);
     let end = End::noted(&device, journal.cloned())?;
     let small = end.allocate(4096, Access::LOCAL_WRITE)?;
@@ -117,6 +118,30 @@ pub(crate) fn run(settings: &Settings, server: &Server, teller: &Teller) -> Resu
     result
 }
 
+/// Measures once more, in memory that both processes share. False where the connection stays with
+/// TCP.
+pub(crate) fn measure_locally(
+    settings: &Settings,
+    server: &Server,
+    teller: &Teller,
+) -> Result<bool> {
+    let device = settings.device(None, LocalPath::Auto)?;
+    let end = End::noted(&device, None)?;
+    let small = end.allocate(4096, Access::LOCAL_WRITE)?;
+    let connection =
+        cm::connect(&device, server.addr, &end.qp, &ConnectParams::default(), PATIENCE)
+            .with_context(|| format!("cannot connect to {}", server.addr))?;
+    let lent = Lent::decode(connection.private_data())?;
+    let mut client = Client { end, small, lent, server: server.id(), teller: teller.clone() };
+    let moved = client.moves()?;
+    if moved {
+        teller.headline("How fast in shared memory, as between any two processes of a host");
+        report::speeds(&client.measure(settings.size)?);
+    }
+    connection.disconnect();
+    Ok(moved)
+}
+
 struct Client {
     end: End,
     small: MemoryRegion,
@@ -141,11 +166,24 @@ impl Client {
         self.immediate()?;
         // A record of that would be as large as what is moved.
         if self.teller.journal.is_none() {
-            self.teller.headline("How fast");
+            self.teller.headline("How fast over TCP");
             let speeds = self.measure(size)?;
             report::speeds(&speeds);
         }
         Ok(())
+    }
+
+    /// Exchanges messages until the connection has moved, or some time has passed.
+    fn moves(&mut self) -> Result<bool> {
+        let begin = Instant::now();
+        while self.end.qp.local_path() != LocalPath::Rings && begin.elapsed() < MEASURE {
+            self.perform(
+                SendOp::Write { stag: self.lent.stag, to: self.there(WRITTEN) },
+                OUTBOX,
+                8,
+            )?;
+        }
+        Ok(self.end.qp.local_path() == LocalPath::Rings)
     }
 
     /// The name of byte `offset` of the server's memory.

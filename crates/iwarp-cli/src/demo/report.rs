@@ -83,6 +83,11 @@ pub(crate) fn out(text: &str) -> Result<()> {
     written.context("cannot write to standard output")
 }
 
+/// Prints a sentence by itself.
+pub(crate) fn remark(text: &str) {
+    println!("\n{text}");
+}
+
 /// Prints where the page is.
 pub(crate) fn written(file: &Path) {
     println!("\nThe page is in {}.", file.display());

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use anyhow::{Context, Result, bail};
 use iwarp::cm::{ConnectParams, Listener};
-use iwarp::{Access, Buffer, MemoryRegion, SendOp, WorkCompletion};
+use iwarp::{Access, Buffer, LocalPath, MemoryRegion, SendOp, WorkCompletion};
 use iwarp_kit::child::{end_with_parent, loopback};
 use iwarp_kit::pattern;
 
@@ -27,7 +27,7 @@ pub(crate) fn to_read(process: u32) -> String {
 pub(crate) fn serve(args: &ServerArgs) -> Result<()> {
     end_with_parent()?;
     let journal = args.journal.then(Journal::new);
-    let device = args.settings.device(journal.as_ref())?;
+    let device = args.settings.device(journal.as_ref(), LocalPath::Auto)?;
     let listener = Listener::bind(&device, SocketAddr::new(loopback(), 0))?;
     let addr = listener.local_addr().context("the listener has no address")?;
     let mut end = End::noted(&device, journal.clone())?;

@@ -29,6 +29,9 @@ fn it_works_within_seconds() {
     assert!(took < Duration::from_secs(20), "{took:?}");
     assert!(text.contains("CRC32c on, markers off"), "{text}");
     assert!(text.contains("lends 64 MiB"), "{text}");
+    for place in ["over TCP", "in shared memory"] {
+        assert!(text.contains(&format!("\nHow fast {place}")), "{text}");
+    }
 }
 
 #[test]
@@ -42,11 +45,13 @@ fn the_environment_counts_too() {
     let output = common::command(&["demo", "--size", "64KiB"])
         .env("IWARP_CRC", "off")
         .env("IWARP_MPA_REVISION", "1")
+        .env("IWARP_LOCAL", "off")
         .output()
         .expect("the command runs");
     let text = stdout(&output);
     assert!(output.status.success(), "{}\n{text}", stderr(&output));
     assert!(text.contains("MPA revision 1, CRC32c off"), "{text}");
+    assert!(!text.contains("shared memory"), "{text}");
 }
 
 #[test]
