@@ -26,6 +26,8 @@ pub(crate) use server::serve;
 
 /// A time that no step of the demo takes unless something is wrong.
 const PATIENCE: Duration = Duration::from_secs(15);
+/// Memory that the server lends for the measurements in shared memory at most.
+const MEASURED: usize = 8 << 20;
 
 /// Watch two processes do RDMA with each other on this machine.
 ///
@@ -151,8 +153,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     told?;
     server.join()?;
     if journal.is_none() && args.settings.options()?.local != LocalPath::Off {
-        let mut server = Server::start(&arguments)?;
-        if !client::measure_locally(&args.settings, &server, &teller)? {
+        let settings = Settings { size: args.settings.size.min(MEASURED), ..args.settings };
+        let mut server = Server::start(&settings.arguments())?;
+        if !client::measure_locally(&settings, &server, &teller)? {
             report::remark("The processes found no memory to share (IWARP_LOG=info says why).");
         }
         server.join()?;

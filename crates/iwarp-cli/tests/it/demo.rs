@@ -26,7 +26,7 @@ fn it_works_within_seconds() {
     let start = Instant::now();
     let text = demo(&["demo"]);
     let took = start.elapsed();
-    assert!(took < Duration::from_secs(20), "{took:?}");
+    assert!(took < Duration::from_secs(30), "{took:?}");
     assert!(text.contains("CRC32c on, markers off"), "{text}");
     assert!(text.contains("lends 64 MiB"), "{text}");
     for place in ["over TCP", "in shared memory"] {
