@@ -283,7 +283,7 @@ impl Ring {
         damage("the peer has damaged the ring")
     }
 
-    /// Where the byte of this number stands in its room.
+    /// The place of the byte of this number in its room.
     fn at(&self, number: u64, origin: &AtomicU64) -> usize {
         number.wrapping_sub(origin.load(Ordering::Relaxed)) as usize & (self.room - 1)
     }

@@ -282,7 +282,7 @@ impl StreamMover for Link {
     }
 
     fn vitals(&self) -> Option<Vitals> {
-        // Those of TCP tell nothing of what goes past it.
+        // TCP knows nothing of what goes past it.
         if self.has_moved() { None } else { self.stream.vitals().ok()? }
     }
 

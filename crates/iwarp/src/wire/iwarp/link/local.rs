@@ -107,8 +107,8 @@ impl Link {
         if self.local.woken.load(Ordering::Acquire) == woken {
             return Ok(());
         }
-        // In this order: a thread that has the link join a group meanwhile has it join as it is from
-        // now on, or has it leave as well.
+        // In this order: a thread that has the link join a group meanwhile has it join as it is
+        // from now on, or has it leave as well.
         self.local.woken.store(woken, Ordering::Release);
         self.memberships.leave(&**self);
         for group in self.endpoint.groups() {
