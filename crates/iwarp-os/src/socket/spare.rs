@@ -47,7 +47,9 @@ pub fn is_of_connection(error: &io::Error) -> bool {
 
 /// True if a call failed for want of something that may come back: descriptors, memory.
 pub fn is_shortage(error: &io::Error) -> bool {
-    const SHORTAGES: [Errno; 4] = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+    // The last one: too many descriptors are on their way between processes.
+    const SHORTAGES: [Errno; 5] =
+        [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM, Errno::TOOMANYREFS];
     Errno::from_io_error(error).is_some_and(|error| SHORTAGES.contains(&error))
 }
 

@@ -65,7 +65,7 @@ use crate::engine::worker::Worker;
 use crate::port::Clock;
 
 /// Drives for each look at an epoll that tells of nothing but the death of peers.
-const UNASKED: u32 = 256;
+const UNASKED: u32 = 64;
 /// Streams that one look at the epoll reports at most.
 const EVENTS: usize = 64;
 
@@ -84,6 +84,8 @@ struct Joined {
     member: Arc<dyn Member>,
     /// See [`Member::waker`].
     waker: Option<Arc<MemberWaker>>,
+    /// The epoll has a descriptor of it.
+    described: bool,
 }
 
 /// The state of the driver, the thread that moves the streams.
@@ -209,12 +211,13 @@ impl Group {
         // It is not the only one any more.
         self.restore(&mut members);
         let waker = member.waker().cloned();
-        let joined = Joined { member: Arc::clone(member), waker: waker.clone() };
+        let described = !member.descriptors().is_none();
+        let joined = Joined { member: Arc::clone(member), waker: waker.clone(), described };
         let key = members.streams.insert(joined);
         let token = key.data().as_ffi();
         let added = member.descriptors().add(epoll, token, member.interest_of_descriptors());
         let added = added.and_then(|()| match waker {
-            Some(waker) => self.add_woken(&waker, token, epoll).inspect_err(|_| {
+            Some(waker) => self.add_woken(&waker, token, described, epoll).inspect_err(|_| {
                 let _ = member.descriptors().delete(epoll);
             }),
             None => Ok(()),
@@ -275,8 +278,8 @@ impl Group {
             let _ = self.epoll.get().map(|epoll| member.descriptors().delete(epoll));
             members.silence.forget();
             let removed = members.streams.remove(key(token));
-            if let Some(Joined { waker: Some(waker), .. }) = &removed {
-                self.remove_woken(waker, token);
+            if let Some(Joined { waker: Some(waker), described, .. }) = &removed {
+                self.remove_woken(waker, token, *described);
             }
             removed
         };
@@ -388,10 +391,11 @@ impl Group {
             self.woken.look();
             served = self.drive_woken(by);
             if self.woken.is_all(self.members.lock().streams.len()) {
-                // The epoll tells of nothing but the end of those that have a descriptor as well.
+                // The epoll tells of nothing but the end of those that have a descriptor as well, and
+                // of what comes by it before they have moved.
                 driver.unasked = driver.unasked.wrapping_add(1);
                 let spares = by != By::Worker && !self.is_to_ask(driver);
-                if !self.woken.has_channels() || spares {
+                if !self.woken.has_described() || spares {
                     return served;
                 }
             }
@@ -528,7 +532,7 @@ impl Group {
         };
         self.members.lock().silence.has_slept();
         self.woken.list().has_slept();
-        if ready && self.woken.has_channels() {
+        if ready && self.woken.has_described() {
             self.as_driver(|driver| driver.unasked = UNASKED);
         }
         ready

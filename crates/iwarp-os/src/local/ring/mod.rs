@@ -164,8 +164,8 @@ impl Ring {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let at = self.at(own.sent.load(Ordering::Relaxed), &own.origin);
-        self.make_present(at, room.min(wanted))?;
-        let places = self.places(self.side, at, room);
+        let len = self.make_present(at, room.min(wanted))?;
+        let places = self.places(self.side, at, len);
         // SAFETY: the places are in our mapping, to which no Rust reference exists; no part is in
         // it.
         let sent = unsafe { IoPart::gather_into(parts, &places)? };
@@ -299,19 +299,22 @@ impl Ring {
         }
     }
 
-    /// Has the bytes there that the sender fills next.
-    fn make_present(&self, at: usize, len: u64) -> io::Result<()> {
+    /// Has the bytes there that the sender fills next, or those of them for which there is memory.
+    fn make_present(&self, at: usize, len: u64) -> io::Result<u64> {
         // Beyond the end they go on at the beginning.
         let end = usize::try_from(len).map_or(self.room, |len| self.room.min(at + len));
         let present = self.present.load(Ordering::Relaxed);
         if end <= present {
-            return Ok(());
+            return Ok(len);
         }
         let more = end.max(2 * present).next_multiple_of(HOME).min(self.room);
         let begin = HEADER + self.side as usize * self.room;
-        self.memory.make_present(begin + present..begin + more)?;
-        self.present.store(more, Ordering::Relaxed);
-        Ok(())
+        match self.memory.make_present(begin + present..begin + more) {
+            Ok(()) => self.present.store(more, Ordering::Relaxed),
+            Err(_) if present > at => return Ok((present - at) as u64),
+            Err(error) => return Err(error),
+        }
+        Ok(len)
     }
 
     /// The places of `len` bytes that `from` sends, of which the first stands `at`.

@@ -172,3 +172,18 @@ fn a_channel_that_ends_leaves_the_groups_that_hear_its_bell() {
     }
     assert_eq!(Arc::strong_count(&channel), 1);
 }
+
+#[test]
+fn a_member_is_heard_by_its_descriptor_after_its_channel_has_ended() {
+    let (group, (channel, _peer), member) = (group(), channel(), Moving::new());
+    member.woken.store(true, Ordering::SeqCst);
+    group.add_channel(&channel).unwrap();
+    member.join(&group);
+    channel.end();
+    while group.drive(By::Worker) {}
+    member.fd.signal().unwrap();
+    assert!(group.drive(By::Worker), "the epoll is not asked any more");
+    member.fd.drain();
+    member.memberships.leave(&*member);
+    assert!(!group.woken.has_described());
+}

@@ -23,6 +23,8 @@ pub(super) struct Woken {
     list: Arc<GroupList>,
     /// The number of them.
     count: AtomicUsize,
+    /// The number of those that the epoll knows as well.
+    described: AtomicUsize,
 }
 
 /// The token of the bells in the epoll: no stream has it.
@@ -106,7 +108,7 @@ impl Bell for EpollBell {
 impl Woken {
     pub(super) fn new() -> Self {
         let list = Arc::new(ReadyList::new(EpollBell::default()));
-        Self { list, count: AtomicUsize::new(0) }
+        Self { list, count: AtomicUsize::new(0), described: AtomicUsize::new(0) }
     }
 
     pub(super) const fn list(&self) -> &Arc<GroupList> {
@@ -119,10 +121,11 @@ impl Woken {
         self.count.load(Ordering::Relaxed) > 0
     }
 
-    /// True if other processes tell of some of them.
+    /// True if the epoll tells of some of them as well. They outlive the channels of processes that
+    /// are gone.
     #[inline]
-    pub(super) fn has_channels(&self) -> bool {
-        self.list.bell().has_channels.load(Ordering::Acquire)
+    pub(super) fn has_described(&self) -> bool {
+        self.described.load(Ordering::Relaxed) > 0
     }
 
     /// Puts the streams into the list of which other processes tell.
@@ -138,7 +141,7 @@ impl Woken {
             // Dropped without the locks. Where there is no memory for the list, the next ring does.
             drop(self.list.change_bell(|bell, hushed| bell.forget_over(epoll, hushed)));
         }
-        self.has_channels()
+        self.list.bell().has_channels.load(Ordering::Acquire)
     }
 
     /// The group is no more: no channel listens on its behalf.
@@ -162,20 +165,23 @@ impl Group {
         &self,
         waker: &MemberWaker,
         token: u64,
+        described: bool,
         epoll: &Epoll,
     ) -> io::Result<()> {
         self.hang_bell(epoll)?;
         let list = self.woken.list();
         waker.add(list, token)?;
         self.woken.count.fetch_add(1, Ordering::Relaxed);
-        list.add(token).inspect_err(|_| self.remove_woken(waker, token))
+        self.woken.described.fetch_add(usize::from(described), Ordering::Relaxed);
+        list.add(token).inspect_err(|_| self.remove_woken(waker, token, described))
     }
 
-    pub(super) fn remove_woken(&self, waker: &MemberWaker, token: u64) {
+    pub(super) fn remove_woken(&self, waker: &MemberWaker, token: u64, described: bool) {
         let list = self.woken.list();
         waker.remove(list);
         list.remove(token);
         self.woken.count.fetch_sub(1, Ordering::Relaxed);
+        self.woken.described.fetch_sub(usize::from(described), Ordering::Relaxed);
     }
 
     /// Sees to it that there is a bell in the epoll.

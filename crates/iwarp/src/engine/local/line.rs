@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use iwarp_os::local::{Marks, Ring};
 use iwarp_os::owner::own_users;
+use iwarp_os::socket::is_shortage;
 use iwarp_os::unix::SeqSocket;
 use iwarp_os::{Interest, Ready};
 
@@ -25,6 +26,10 @@ use crate::port::local::{Channel, ROOM, Way};
 
 /// Messages that are read before others get their turn.
 const BUDGET: usize = 64;
+/// Messages that wait for a process which does not read them at most, each with a descriptor.
+const UNSAID: usize = 256;
+/// Time after which a message is said again for which the system had no room.
+const SHORTAGE: Duration = Duration::from_millis(10);
 
 /// Time for which a line stays that no connection uses.
 const IDLE: Duration = Duration::from_secs(1);
@@ -39,6 +44,7 @@ pub(super) trait Offers: Send + Sync {
 
 /// See the [module](self).
 pub(super) struct Line {
+    itself: Weak<Self>,
     socket: SeqSocket,
     offers: Weak<dyn Offers>,
     worker: Weak<Worker>,
@@ -98,11 +104,13 @@ impl Line {
         let Some(worker) = self.worker.upgrade() else { return };
         let weak = Arc::downgrade(self);
         let end = move || {
-            if let Some(line) = weak.upgrade()
-                && line.asked.lock().is_empty()
-                && line.channel.get().is_none_or(|channel| !channel.is_used())
-            {
+            let Some(line) = weak.upgrade().filter(|line| !line.is_over()) else { return };
+            if line.channel.get().is_some_and(|channel| channel.is_used()) {
+                // The last one to leave has it called again.
+            } else if line.asked.lock().is_empty() {
                 line.end();
+            } else {
+                line.rest();
             }
         };
         worker.at(worker.clock().now().plus(IDLE), Box::new(end));
@@ -118,8 +126,9 @@ impl Line {
         Self::new(socket, offers, worker).serve(worker)
     }
 
-    fn new(socket: SeqSocket, offers: Weak<dyn Offers>, worker: &Arc<Worker>) -> Self {
-        Self {
+    fn new(socket: SeqSocket, offers: Weak<dyn Offers>, worker: &Arc<Worker>) -> Arc<Self> {
+        Arc::new_cyclic(|itself| Self {
+            itself: Weak::clone(itself),
             socket,
             offers,
             worker: Arc::downgrade(worker),
@@ -129,11 +138,11 @@ impl Line {
             unsaid: Mutex::default(),
             proven: AtomicBool::new(false),
             over: AtomicBool::new(false),
-        }
+        })
     }
 
-    fn serve(self, worker: &Arc<Worker>) -> io::Result<Arc<Self>> {
-        let line = Arc::new(self);
+    fn serve(self: Arc<Self>, worker: &Arc<Worker>) -> io::Result<Arc<Self>> {
+        let line = self;
         let fds = Descriptors::one(line.socket.as_fd());
         let task = worker.tasks().add(fds, Interest::READ, Arc::clone(&line) as Arc<dyn Task>)?;
         line.task.store(task, Ordering::Release);
@@ -173,7 +182,8 @@ impl Line {
         let (ring, memory) = Ring::create(ROOM)?;
         self.asked.lock().try_reserve(1).map_err(|_| io::ErrorKind::OutOfMemory)?;
         // Before the peer has it: the peer may send by it at once, and leave.
-        end.move_to(Way { ring, channel: Arc::clone(channel), slot })?;
+        end.move_to(Way { ring, channel: Arc::clone(channel), slot })
+            .inspect_err(|_| channel.free_slot(slot, &end.waker()))?;
         let weak = Arc::downgrade(&end);
         let join = Message::Join(Join { slot, crc, secret, local, peer: ends.peer });
         let said = {
@@ -253,26 +263,56 @@ impl Line {
     /// Says it now, or when the other process has read some of what it was told before.
     fn say(&self, message: Message, memory: Option<OwnedFd>) -> io::Result<()> {
         let mut unsaid = self.unsaid.lock();
+        if unsaid.len() >= UNSAID {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
         unsaid.try_reserve(1).map_err(|_| io::ErrorKind::OutOfMemory)?;
         unsaid.push_back((message, memory));
         let waited = unsaid.len() > 1;
         drop(unsaid);
-        if waited { Ok(()) } else { self.say_rest(false) }
+        // An error is one of the socket: nothing more goes out.
+        if waited {
+            Ok(())
+        } else {
+            self.say_rest(false).inspect_err(|_| self.unsaid.lock().clear())
+        }
+    }
+
+    /// Goes on once descriptors can be passed again.
+    fn say_later(&self) {
+        let Some(worker) = self.worker.upgrade() else { return };
+        let weak = Weak::clone(&self.itself);
+        let go_on = move || {
+            if let Some(line) = weak.upgrade().filter(|line| !line.is_over())
+                && line.say_rest(false).is_err()
+            {
+                line.end();
+            }
+        };
+        worker.at(worker.clock().now().plus(SHORTAGE), Box::new(go_on));
     }
 
     /// Says what waits. `waited`: the worker looks whether there is room.
     fn say_rest(&self, waited: bool) -> io::Result<()> {
         let mut unsaid = self.unsaid.lock();
+        let mut for_later = false;
         while let Some((message, memory)) = unsaid.front() {
             let memory = memory.as_ref().map(OwnedFd::as_fd);
             match self.socket.send(&message.encode(), memory.as_slice()) {
                 Ok(()) => drop(unsaid.pop_front()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if is_shortage(&error) => {
+                    for_later = true;
+                    break;
+                }
                 Err(error) => return Err(error),
             }
         }
-        let waits = !unsaid.is_empty();
+        let waits = !unsaid.is_empty() && !for_later;
         drop(unsaid);
+        if for_later {
+            self.say_later();
+        }
         if waits != waited
             && let Some(worker) = self.worker.upgrade()
         {

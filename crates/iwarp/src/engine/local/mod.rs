@@ -25,8 +25,11 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
+use iwarp_os::socket::is_shortage;
 use iwarp_os::unix::SeqListener;
 use iwarp_os::{Interest, Ready};
 
@@ -45,6 +48,8 @@ const OFFERS: usize = 4096;
 const UNPROVEN: usize = 32;
 /// Initiators that may wait to connect to the listener.
 const BACKLOG: u16 = 64;
+/// Time for which the listener rests when descriptors or memory have run out.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Terms of an offer, as the responder tells them to its peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,6 +76,8 @@ pub(crate) struct Locals {
 
 /// The listener of the process.
 struct Listening {
+    itself: Weak<Self>,
+    task: AtomicU64,
     socket: SeqListener,
     locals: Weak<Locals>,
 }
@@ -131,9 +138,16 @@ impl Locals {
         let name = random()?;
         let socket = SeqListener::bind(socket_name(name).as_bytes())?;
         socket.listen(BACKLOG)?;
-        let listener = Arc::new(Listening { socket, locals: Weak::clone(&self.itself) });
+        let listener = Arc::new_cyclic(|itself| Listening {
+            itself: Weak::clone(itself),
+            task: AtomicU64::new(0),
+            socket,
+            locals: Weak::clone(&self.itself),
+        });
         let fds = Descriptors::one(listener.socket.as_fd());
-        self.worker.tasks().add(fds, Interest::READ, Arc::clone(&listener) as Arc<dyn Task>)?;
+        let task = Arc::clone(&listener) as Arc<dyn Task>;
+        let task = self.worker.tasks().add(fds, Interest::READ, task)?;
+        listener.task.store(task, Ordering::Release);
         Ok(name)
     }
 
@@ -220,9 +234,32 @@ impl Task for Listening {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) => {
                     tracing::info!(%error, "no shared memory with a process that asks for it");
+                    if is_shortage(&error) {
+                        self.pause(&locals.worker);
+                    }
                     return;
                 }
             }
         }
+    }
+}
+
+impl Listening {
+    /// Listens on after a while: the process that asks is there still.
+    fn pause(&self, worker: &Worker) {
+        if self.listen_for(worker, Interest::NONE).is_ok() {
+            let (listening, locals) = (Weak::clone(&self.itself), Weak::clone(&self.locals));
+            let go_on = move || {
+                if let (Some(listening), Some(locals)) = (listening.upgrade(), locals.upgrade()) {
+                    let _ = listening.listen_for(&locals.worker, Interest::READ);
+                }
+            };
+            worker.at(worker.clock().now().plus(PAUSE), Box::new(go_on));
+        }
+    }
+
+    fn listen_for(&self, worker: &Worker, interest: Interest) -> io::Result<()> {
+        let fds = Descriptors::one(self.socket.as_fd());
+        worker.tasks().update(self.task.load(Ordering::Acquire), fds, interest)
     }
 }

@@ -98,7 +98,7 @@ impl Channel {
     }
 
     /// The port with that waker has the slot no more.
-    pub(super) fn free_slot(&self, slot: u16, waker: &Arc<WakerSlot>) {
+    pub(crate) fn free_slot(&self, slot: u16, waker: &Arc<WakerSlot>) {
         let mut ports = lock(&self.ports);
         let freed = ports
             .get_mut(usize::from(slot))

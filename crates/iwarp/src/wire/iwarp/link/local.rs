@@ -73,7 +73,7 @@ impl Link {
         }
         // Another thread may be at it.
         let is_ours = part != DONE && self.local.part.swap(DONE, Ordering::Relaxed) == part;
-        if !is_ours || peer == PeerIsLocal::Unwilling {
+        if !is_ours || peer != PeerIsLocal::Willing {
             return;
         }
         let end: Weak<dyn LocalEnd> = Weak::<Self>::clone(&self.itself);
