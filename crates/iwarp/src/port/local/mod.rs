@@ -25,8 +25,10 @@ use iwarp_os::{Interest, IoPart, IoPartMut, Vitals};
 pub(crate) use self::channel::Channel;
 use super::{Descriptors, Ends, Port, Readiness, Settings, Waker, WakerSlot, traffic};
 
-/// Bytes of a ring for one direction.
-pub(crate) const ROOM: usize = 512 * 1024;
+/// Bytes of a ring for one direction, of which only those are present that were used. On a busy
+/// machine an end fills the ring while the other waits for a CPU: with 512 KiB large messages were
+/// slower than over TCP, whose buffers grow to some megabytes.
+pub(crate) const ROOM: usize = 2 << 20;
 
 /// The ring of a connection, and the place where the two processes tell each other of it.
 #[derive(Debug)]
