@@ -36,6 +36,11 @@ int main(int argc, char **argv)
 	 * descriptor would have one of the numbers below for a moment. */
 	exchange(&a, &b);
 	exchange(&b, &a);
+	/* With IWARP_LOCAL=auto descriptors are passed then, too, until the connection has moved. */
+	for (int i = 0; i < 20; i++) {
+		exchange(&a, &b);
+		usleep(5000);
+	}
 	receive(&b, 1, 0, 100);
 	closefrom(3);
 	for (int i = 0; i < FILES; i++) {

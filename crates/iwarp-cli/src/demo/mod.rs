@@ -34,7 +34,7 @@ const MEASURED: usize = 8 << 20;
 /// Starts a server process, connects to it over loopback and goes through the operations: Send,
 /// RDMA Write, RDMA Read, FetchAdd, CompareSwap, Immediate Data. Each line shows the data that
 /// moved. Then it measures the speed over TCP, and that in memory which both processes share, as
-/// programs of one host do unless IWARP_LOCAL=off. It measures nothing where it explains the frames
+/// programs of one host do with IWARP_LOCAL=auto. It measures nothing where it explains the frames
 /// on the wire. Every result is verified; the exit status is 1 if one is wrong.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = "\
@@ -119,12 +119,9 @@ impl Settings {
         Ok(options)
     }
 
-    /// A device whose connections go that way, or as the environment says where it says off.
+    /// A device whose connections within the host go that way.
     fn device(&self, journal: Option<&Journal>, local: LocalPath) -> Result<Device> {
-        let mut options = self.options()?;
-        if options.local != LocalPath::Off {
-            options.local = local;
-        }
+        let options = self.options()?.local(local);
         Ok(match journal {
             Some(journal) => Device::on_platform(options, journal.platform())?,
             None => Device::with_options(options)?,
@@ -152,7 +149,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     result?;
     told?;
     server.join()?;
-    if journal.is_none() && args.settings.options()?.local != LocalPath::Off {
+    if journal.is_none() && std::env::var_os("IWARP_LOCAL").is_none_or(|way| way != "off") {
         let settings = Settings { size: args.settings.size.min(MEASURED), ..args.settings };
         let mut server = Server::start(&settings.arguments())?;
         if !client::measure_locally(&settings, &server, &teller)? {

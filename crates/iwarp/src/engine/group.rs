@@ -391,8 +391,8 @@ impl Group {
             self.woken.look();
             served = self.drive_woken(by);
             if self.woken.is_all(self.members.lock().streams.len()) {
-                // The epoll tells of nothing but the end of those that have a descriptor as well, and
-                // of what comes by it before they have moved.
+                // The epoll tells of nothing but the end of those that have a descriptor as well,
+                // and of what comes by it before they have moved.
                 driver.unasked = driver.unasked.wrapping_add(1);
                 let spares = by != By::Worker && !self.is_to_ask(driver);
                 if !self.woken.has_described() || spares {

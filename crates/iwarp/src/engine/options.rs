@@ -82,7 +82,7 @@ pub struct Options {
     /// The way of connections within this host. Unless it is [`LocalPath::Off`] at one end, the
     /// stream of an iWARP connection between two processes of one user moves from TCP to memory
     /// that they share. What has moved is not seen on the loopback interface any more, and has no
-    /// CRC. The default is [`LocalPath::Auto`].
+    /// CRC. The default is TCP.
     pub local: LocalPath,
     /// The devices that programs see; empty: one, named after its personality. Each may have the
     /// addresses of one interface only, and a kind, a protocol and a speed of its own. They share
@@ -168,7 +168,7 @@ impl Default for Options {
         Self {
             personality: Personality::Iwarp,
             wire: Wire::Auto,
-            local: LocalPath::Auto,
+            local: LocalPath::Off,
             devices: Vec::new(),
             speed: Speed::default(),
             tell_personality: false,

@@ -99,8 +99,9 @@ fn an_infiniband_like_device_moves_too() {
         server.post_recv(1, &[inbox.whole()]);
         server.received();
         assert!(inbox.buffer().unwrap().to_vec() == octets);
-        client.sent();
     }
+    // The peer may be asked to acknowledge behind a message that waits for a receive.
+    (0..4).for_each(|_| drop(client.sent()));
     assert_eq!([client.qp.local_path(), server.qp.local_path()], [LocalPath::Rings; 2]);
 }
 

@@ -179,18 +179,29 @@ impl Line {
         let ends = end.ends();
         let local = ends.local.ok_or(io::ErrorKind::AddrNotAvailable)?;
         let slot = channel.take_slot(&end.waker()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let join = Join { slot, crc, secret, local, peer: ends.peer };
+        let asked = self.ask_to_join(channel, join, &end);
+        // A connection that stays with TCP keeps no slot.
+        asked.inspect_err(|_| channel.free_slot(slot, &end.waker()))
+    }
+
+    fn ask_to_join(
+        &self,
+        channel: &Arc<Channel>,
+        join: Join,
+        end: &Arc<dyn LocalEnd>,
+    ) -> io::Result<()> {
         let (ring, memory) = Ring::create(ROOM)?;
         self.asked.lock().try_reserve(1).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let Join { slot, crc, .. } = join;
         // Before the peer has it: the peer may send by it at once, and leave.
-        end.move_to(Way { ring, channel: Arc::clone(channel), slot })
-            .inspect_err(|_| channel.free_slot(slot, &end.waker()))?;
-        let weak = Arc::downgrade(&end);
-        let join = Message::Join(Join { slot, crc, secret, local, peer: ends.peer });
+        end.move_to(Way { ring, channel: Arc::clone(channel), slot })?;
+        let weak = Arc::downgrade(end);
         let said = {
             // The questions go out in the order in which they are noted here.
             let mut asked = self.asked.lock();
             asked.push_back(Asked { slot, end: weak, crc });
-            let said = self.say(join, Some(memory));
+            let said = self.say(Message::Join(join), Some(memory));
             if said.is_err() {
                 asked.pop_back();
             }
