@@ -101,7 +101,9 @@ fn an_infiniband_like_device_moves_too() {
         assert!(inbox.buffer().unwrap().to_vec() == octets);
     }
     // The peer may be asked to acknowledge behind a message that waits for a receive.
-    (0..4).for_each(|_| drop(client.sent()));
+    for _ in 0..4 {
+        client.sent();
+    }
     assert_eq!([client.qp.local_path(), server.qp.local_path()], [LocalPath::Rings; 2]);
 }
 
