@@ -294,7 +294,8 @@ impl Ring {
         let own = &self.sending.0;
         let home = HOME.min(self.room / 8).max(1);
         let part = self.at(own.sent.load(Ordering::Relaxed), &own.origin) / home;
-        if part != self.part.swap(part, Ordering::Relaxed) {
+        if part != self.part.load(Ordering::Relaxed) {
+            self.part.store(part, Ordering::Relaxed);
             self.out().begin_anew(own);
         }
     }
