@@ -36,7 +36,7 @@ int main(int argc, char **argv)
 	 * descriptor would have one of the numbers below for a moment. */
 	exchange(&a, &b);
 	exchange(&b, &a);
-	/* With IWARP_LOCAL=auto descriptors are passed then, too, until the connection has moved. */
+	/* Descriptors are passed then, too, until the connection has moved to shared memory. */
 	for (int i = 0; i < 20; i++) {
 		exchange(&a, &b);
 		usleep(5000);

@@ -135,7 +135,7 @@ pub(crate) fn measure_locally(
     let mut client = Client { end, small, lent, server: server.id(), teller: teller.clone() };
     let moved = client.moves()?;
     if moved {
-        teller.headline("How fast in shared memory (IWARP_LOCAL=auto)");
+        teller.headline("How fast in shared memory, as between any two processes of a host");
         report::speeds(&client.measure(settings.size)?);
     }
     connection.disconnect();

@@ -34,7 +34,7 @@ const MEASURED: usize = 8 << 20;
 /// Starts a server process, connects to it over loopback and goes through the operations: Send,
 /// RDMA Write, RDMA Read, FetchAdd, CompareSwap, Immediate Data. Each line shows the data that
 /// moved. Then it measures the speed over TCP, and that in memory which both processes share, as
-/// programs of one host do with IWARP_LOCAL=auto. It measures nothing where it explains the frames
+/// programs of one host do unless IWARP_LOCAL=off. It measures nothing where it explains the frames
 /// on the wire. Every result is verified; the exit status is 1 if one is wrong.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = "\

@@ -27,7 +27,7 @@ pub(super) const VARIABLES: &[(&str, &str, &str)] = &[
         "IWARP_LOCAL",
         "auto|off|rings",
         "The way of iWARP connections within one host: shared memory where both ends allow it and \
-         belong to one user, or TCP (off).",
+         belong to one user, or TCP (auto).",
     ),
     (
         "IWARP_SPEED",

@@ -66,9 +66,9 @@ impl Wire {
 #[non_exhaustive]
 pub enum LocalPath {
     /// The best one that both ends allow. A connection has one of the others.
+    #[default]
     Auto,
     /// TCP, as to any other host.
-    #[default]
     Off,
     /// Rings in memory that the two processes share, once the ends have found each other: see
     /// [`Options::local`](crate::Options::local).

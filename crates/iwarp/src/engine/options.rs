@@ -82,7 +82,7 @@ pub struct Options {
     /// The way of connections within this host. Unless it is [`LocalPath::Off`] at one end, the
     /// stream of an iWARP connection between two processes of one user moves from TCP to memory
     /// that they share. What has moved is not seen on the loopback interface any more, and has no
-    /// CRC. The default is TCP.
+    /// CRC. The default is [`LocalPath::Auto`].
     pub local: LocalPath,
     /// The devices that programs see; empty: one, named after its personality. Each may have the
     /// addresses of one interface only, and a kind, a protocol and a speed of its own. They share
@@ -168,7 +168,7 @@ impl Default for Options {
         Self {
             personality: Personality::Iwarp,
             wire: Wire::Auto,
-            local: LocalPath::Off,
+            local: LocalPath::Auto,
             devices: Vec::new(),
             speed: Speed::default(),
             tell_personality: false,
@@ -270,7 +270,7 @@ impl Options {
     /// | `IWARP_PERSONALITY` | `iwarp`, `roce` | `iwarp`; `roce` for [programs that use the C libraries](Self::for_any_program) |
     /// | `IWARP_WIRE` | `auto`, `iwarp`, `roce` | `auto` |
     /// | `IWARP_DEVICES` | `NAME[=INTERFACE][:WORD]...` with commas between; words: `iwarp`, `roce`, `wire=...`, `speed=...` | `iwarp0` or `roce0` |
-    /// | `IWARP_LOCAL` | `off`, `rings` | `off` |
+    /// | `IWARP_LOCAL` | `auto`, `off`, `rings` | `auto` |
     /// | `IWARP_CRC` | `on`, `off` | `on`, but not in shared memory |
     /// | `IWARP_MARKERS` | `on`, `off` | `off` |
     /// | `IWARP_MPA_REVISION` | `1`, `2` | `2` |
