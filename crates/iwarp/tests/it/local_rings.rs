@@ -98,11 +98,8 @@ fn an_infiniband_like_device_moves_too() {
         let inbox = server.region(octets.len());
         server.post_recv(1, &[inbox.whole()]);
         server.received();
-        assert!(inbox.buffer().unwrap().to_vec() == octets);
-    }
-    // The peer may be asked to acknowledge behind a message that waits for a receive.
-    for _ in 0..4 {
         client.sent();
+        assert!(inbox.buffer().unwrap().to_vec() == octets);
     }
     assert_eq!([client.qp.local_path(), server.qp.local_path()], [LocalPath::Rings; 2]);
 }

@@ -39,6 +39,7 @@
 //!   parking             as a RoCE device: completed means received, messages wait for receives
 //!   piggyback           as a RoCE device: an acknowledgement goes out with the answer
 //!   heard               as a RoCE device: a message counts though its receiver leaves at once
+//!   unhindered          as a RoCE device: a message completes though the one behind it waits
 //!
 //! Threads that move the bytes
 //!   progress            pollers, blocked callers and the worker move all that can move
@@ -185,4 +186,5 @@ mod toy_wing;
 mod typed;
 mod ud;
 mod ud_processes;
+mod unhindered;
 mod vanished;

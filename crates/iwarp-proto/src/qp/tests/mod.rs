@@ -7,6 +7,7 @@ mod acknowledge;
 mod atomics;
 mod closing;
 mod completions;
+mod counts;
 mod farewell;
 mod faults;
 mod gone;
