@@ -24,7 +24,7 @@ use crate::qp::local::Heard;
 use crate::qp::{Event, Qp};
 use crate::rdmap::error::RdmapError;
 use crate::rdmap::hello::{self, Capabilities, OfferHalf, PeerKind, WRITE_MARK};
-use crate::rdmap::reads::Asked;
+use crate::rdmap::reads::{Asked, Before};
 use crate::rdmap::terminate::Fault;
 use crate::rdmap::wire::{
     ATOMIC_REQUEST_LEN, AtomicRequest, IMMEDIATE_LEN, Opcode, READ_REQUEST_LEN, ReadRequest,
@@ -102,6 +102,8 @@ enum Pending {
     AtomicResponse,
     /// The peer leaves, and has received so many messages.
     Farewell(u64),
+    /// The peer has received so many messages, and the next one waits for its receive.
+    Count(u64),
     /// The number of times that the peer would send a message again that finds no receive.
     RnrRetry(u8),
     /// A part of the way past TCP that the peer offers.
@@ -163,6 +165,8 @@ pub(crate) struct Inbound {
     /// front of the oldest one that waits for its receive.
     whole: u64,
     whole_before_parked: u64,
+    /// Writes of nothing, which it does not count.
+    empty: u64,
     pending: Pending,
     first_seen: bool,
     last_reported: bool,
@@ -197,6 +201,7 @@ impl Default for Inbound {
             arrived: 0,
             whole: 0,
             whole_before_parked: 0,
+            empty: 0,
             pending: Pending::None,
             first_seen: false,
             last_reported: false,
@@ -229,6 +234,12 @@ impl Inbound {
     pub(crate) const fn received(&self) -> u64 {
         let late = self.parked > 0 || self.pending.is_late();
         if late { self.whole_before_parked } else { self.whole }
+    }
+
+    /// The number that grows with each message that [`Self::received`] counts, and with each Write of
+    /// nothing.
+    pub(crate) const fn received_or_empty(&self) -> u64 {
+        self.received() + self.empty
     }
 
     /// Of the messages that came whole before their receive, how many were delivered.
@@ -417,7 +428,11 @@ impl Qp {
         let own = if hello { self.own_frame(header) } else { None };
         let write = || Pending::Write { len: len as u32, last: header.last, hello };
         self.inbound.pending = own.unwrap_or_else(write);
-        if len == 0 { Plan::Nothing } else { Plan::Tagged(header.stag, header.to) }
+        if len > 0 {
+            return Plan::Tagged(header.stag, header.to);
+        }
+        self.inbound.empty += u64::from(!hello);
+        Plan::Nothing
     }
 
     /// The content of a frame of our own kind, where this end wants to know it.
@@ -428,6 +443,10 @@ impl Qp {
             hello::OwnFrame::Farewell(received) => {
                 let asked = self.config.acknowledge && matches!(self.peer, PeerKind::Known(_));
                 asked.then_some(Pending::Farewell(received))
+            }
+            hello::OwnFrame::Count(received) => {
+                let asked = self.config.acknowledge && matches!(self.peer, PeerKind::Known(_));
+                asked.then_some(Pending::Count(received))
             }
             hello::OwnFrame::RnrRetry(count) => Some(Pending::RnrRetry(count)),
             hello::OwnFrame::Offer(half) => {
@@ -656,6 +675,10 @@ impl Qp {
                 self.credit_farewell();
                 Follow::Nothing
             }
+            Pending::Count(received) => {
+                self.credit_count(received);
+                Follow::Nothing
+            }
             Pending::RnrRetry(count) => {
                 self.peer_rnr_retry = Some(count);
                 Follow::Nothing
@@ -694,6 +717,7 @@ impl Qp {
             | Pending::Immediate { .. }
             | Pending::Park { .. }
             | Pending::Farewell(_)
+            | Pending::Count(_)
             | Pending::RnrRetry(_)
             | Pending::Offer(_)
             | Pending::None => {
@@ -707,7 +731,12 @@ impl Qp {
     fn asked(&mut self, asked: Asked) {
         self.inbound.requests.delivered();
         let header = self.inbound.quote.first_chunk().copied().unwrap_or([0; UNTAGGED_LEN]);
-        self.irq.push((asked, header), self.inbound.late);
+        let before =
+            Before { late: self.inbound.late, all: self.inbound.whole + self.inbound.empty };
+        self.irq.push((asked, header), before);
+        if before.late > self.inbound.late_delivered {
+            self.tell_received();
+        }
     }
 
     #[inline]

@@ -2,6 +2,7 @@
 
 //! Deciding what is sent next.
 
+mod count;
 mod plain;
 mod start;
 
@@ -93,9 +94,20 @@ enum Kind {
     ReadResponse(Stag, TaggedOffset),
     AtomicResponse,
     /// RTR or hello frame, the count of repetitions, a nudge, the Read that asks for an
-    /// acknowledgement, the farewell.
+    /// acknowledgement, the count of messages received, the farewell.
     Own,
     Terminate,
+}
+
+bitflags::bitflags! {
+    /// Frames of our own that are to be sent, of those that say nothing of their own.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    struct Due: u8 {
+        /// An empty Write.
+        const NUDGE = 1;
+        /// The number of messages that were received.
+        const COUNT = 1 << 1;
+    }
 }
 
 /// Sending side of a queue pair.
@@ -103,7 +115,9 @@ enum Kind {
 pub(crate) struct Outbound {
     rtr: Option<Rtr>,
     greet: bool,
-    nudge: bool,
+    due: Due,
+    /// Messages that the peer knows to be received, Writes of nothing included.
+    told: u64,
     /// The number of times that a message that finds no receive is sent again: to be said.
     rnr_retry: Option<u8>,
     /// The way past TCP that is to be offered.
@@ -185,12 +199,15 @@ impl Outbound {
     /// True if a frame waits that no work request asks for.
     #[inline]
     const fn has_own(&self) -> bool {
-        self.rtr.is_some() || self.nudge || self.rnr_retry.is_some() || self.offer.is_due()
+        self.rtr.is_some()
+            || !self.due.is_empty()
+            || self.rnr_retry.is_some()
+            || self.offer.is_due()
     }
 
     /// Sends an empty Write with the next octets.
     pub(crate) fn nudge(&mut self) {
-        self.nudge = true;
+        self.due.insert(Due::NUDGE);
     }
 
     /// Says with the next octets how often a message that finds no receive is sent again.
@@ -204,8 +221,9 @@ impl Outbound {
     }
 
     /// The last frame says that so many messages were received.
-    pub(crate) const fn say_farewell(&mut self, received: u64) {
+    pub(crate) fn say_farewell(&mut self, received: u64) {
         self.farewell = Some(received);
+        self.due.remove(Due::COUNT);
     }
 
     /// True if the farewell is still to be sent.
@@ -235,6 +253,7 @@ impl Outbound {
         self.farewell = None;
         self.rnr_retry = None;
         self.offer = Unsaid::default();
+        self.due.remove(Due::COUNT);
     }
 }
 
@@ -338,9 +357,13 @@ impl Qp {
             self.start_tagged(Opcode::Write, stag, to, 0, Kind::Own);
             return None;
         }
-        if self.outbound.nudge {
-            self.outbound.nudge = false;
+        if self.outbound.due.contains(Due::NUDGE) {
+            self.outbound.due.remove(Due::NUDGE);
             self.start_tagged(Opcode::Write, Stag(0), TaggedOffset(0), 0, Kind::Own);
+            return None;
+        }
+        if self.outbound.due.contains(Due::COUNT) {
+            self.start_count();
             return None;
         }
         // A message that was received is acknowledged before the program's reply to it is sent:
@@ -642,7 +665,7 @@ impl Qp {
         match kind {
             Kind::Request(number) | Kind::Immediate(number) => self.sq.built(number, position),
             Kind::Prelude(number) => self.start_second_half(number),
-            Kind::ReadResponse(..) | Kind::AtomicResponse => self.irq.pop(),
+            Kind::ReadResponse(..) | Kind::AtomicResponse => self.note_answered(),
             Kind::Asking | Kind::Own => {}
             Kind::Terminate => self.terminate_built(),
         }

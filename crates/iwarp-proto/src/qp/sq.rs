@@ -138,6 +138,8 @@ struct Acknowledgements {
     pending_octets: u64,
     /// Messages that were built so far, as a farewell counts them.
     messages: u64,
+    /// The last count that the peer has said, and the request that was to be started next then.
+    counted: (u64, u64),
 }
 
 impl SendQueue {
@@ -157,6 +159,7 @@ impl SendQueue {
                 pending: 0,
                 pending_octets: 0,
                 messages: 0,
+                counted: (0, 0),
             },
         }
     }
@@ -329,6 +332,16 @@ impl SendQueue {
             }
         }
         0
+    }
+
+    /// As [`Self::covered_by`], for what a peer may say at any time: a repetition costs nothing.
+    pub(crate) fn counted(&mut self, received: u64) -> u64 {
+        let heard = (received, self.next);
+        if received < self.acks.counted.0 || heard == self.acks.counted {
+            return 0;
+        }
+        self.acks.counted = heard;
+        self.covered_by(received)
     }
 
     /// Behind the last request whose octets all stand before `position` of the stream, among those

@@ -32,10 +32,12 @@
 //! Two bits name the device that programs see at that end, so that a log line can report that the
 //! two ends differ. One bit asks for the *farewell*: a zero-length Write with a magic STag of its
 //! own, whose TO is the number of messages for queue 0 and of non-empty Writes that the end
-//! received with none missing in front of them. Another such Write has the sender's `rnr_retry` as
-//! its TO: a peer that parks messages ends the connection when one has waited for that many of its
-//! RNR times. A Write of no octets never goes out with the STag and TO of such a frame, whatever
-//! STag and offset the program uses.
+//! received with none missing in front of them. To a peer that asks for it, an end at which a
+//! message waits for its receive says that number in between as well, by the *count*, another such
+//! Write (`qp/count.rs`). A third one has the sender's `rnr_retry` as its TO: a peer that parks
+//! messages ends the connection when one has waited for that many of its RNR times. A Write of no
+//! octets never goes out with the STag and TO of such a frame, whatever STag and offset the program
+//! uses.
 //!
 //! One more bit says that its sender would move the stream past TCP where both ends are on one
 //! host. The responder then sends an *offer*: two such Writes, whose TOs are the name under which
@@ -49,6 +51,7 @@ pub(crate) const WRITE_MARK: [u8; 4] = *b"wimm";
 
 const MAGIC_STAG: Stag = Stag(0x6957_4152);
 const FAREWELL_STAG: Stag = Stag(0x6957_4642);
+const COUNT_STAG: Stag = Stag(0x6957_434e);
 const RNR_RETRY_STAG: Stag = Stag(0x6957_5252);
 const OFFER_STAGS: [Stag; 2] = [Stag(0x6957_4c4e), Stag(0x6957_4c53)];
 const MAGIC_TO: u64 = 0x5048_454c << 32;
@@ -75,7 +78,8 @@ bitflags::bitflags! {
         /// Programs at this end see a device like InfiniBand's. Said by those that say what they
         /// see.
         const SEES_INFINIBAND = 1 << 5;
-        /// Wants to be told how much was received when this side leaves.
+        /// Wants to be told how much was received: when this side leaves, and while a message
+        /// waits for its receive here.
         const FAREWELL = 1 << 6;
         /// Would move the stream past TCP, within one host.
         const LOCAL = 1 << 7;
@@ -93,6 +97,8 @@ pub enum OwnFrame {
     Hello(Capabilities),
     /// The last FPDU: how many messages its sender has received.
     Farewell(u64),
+    /// How many messages its sender has received, in front of one that waits for its receive.
+    Count(u64),
     /// The number of times that its sender would send a message again that finds no receive: 0 to
     /// 6, or 7 for without end, as InfiniBand counts it.
     RnrRetry(u8),
@@ -153,6 +159,9 @@ impl OwnFrame {
         }
         if let Some(received) = decode_farewell(stag, to) {
             return Some(Self::Farewell(received));
+        }
+        if stag.0 == COUNT_STAG.0 {
+            return Some(Self::Count(to.0));
         }
         if let Some(half) = OfferHalf::decode(stag, to) {
             return Some(Self::Offer(half));
@@ -242,6 +251,11 @@ pub(crate) const fn encode_farewell(received: u64) -> (Stag, TaggedOffset) {
 /// The number of messages that the peer has received, where this is its last FPDU.
 pub(crate) const fn decode_farewell(stag: Stag, to: TaggedOffset) -> Option<u64> {
     if stag.0 == FAREWELL_STAG.0 { Some(to.0) } else { None }
+}
+
+/// STag and TO of the FPDU that says how many messages were received so far.
+pub(crate) const fn encode_count(received: u64) -> (Stag, TaggedOffset) {
+    (COUNT_STAG, TaggedOffset(received))
 }
 
 /// STag and TO of the FPDU that says how often a message that finds no receive is sent again.

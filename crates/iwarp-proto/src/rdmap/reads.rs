@@ -161,11 +161,19 @@ pub(crate) enum Asked {
 /// A request with the header that asked, for the Terminate that may have to quote it.
 type Request = (Asked, [u8; crate::ddp::wire::UNTAGGED_LEN]);
 
-/// Inbound read queue: each request with how many late messages stood before it, which are those
-/// that came before their receive ([`Config::park`](crate::qp::Config::park)).
+/// The messages that stood before a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Before {
+    /// Those that came before their receive ([`Config::park`](crate::qp::Config::park)).
+    pub(crate) late: u64,
+    /// All, Writes of nothing included.
+    pub(crate) all: u64,
+}
+
+/// Inbound read queue: each request with what stood before it.
 #[derive(Debug)]
 pub(crate) struct InboundReads {
-    queue: VecDeque<(Request, u64)>,
+    queue: VecDeque<(Request, Before)>,
     depth: usize,
     spare: usize,
 }
@@ -195,9 +203,9 @@ impl InboundReads {
         (self.depth + self.spare - self.queue.len()) as u32
     }
 
-    /// A request that stands behind `late` messages which came before their receive.
-    pub(crate) fn push(&mut self, request: Request, late: u64) {
-        self.queue.push_back((request, late));
+    /// A request that stands behind these messages.
+    pub(crate) fn push(&mut self, request: Request, before: Before) {
+        self.queue.push_back((request, before));
     }
 
     pub(crate) fn front(&self) -> Option<&Request> {
@@ -206,7 +214,12 @@ impl InboundReads {
 
     /// True if the oldest may be answered when so many late messages are delivered.
     pub(crate) fn is_due(&self, delivered: u64) -> bool {
-        self.queue.front().is_some_and(|(_, late)| *late <= delivered)
+        self.queue.front().is_some_and(|(_, before)| before.late <= delivered)
+    }
+
+    /// True if the newest may not be answered before more late messages than these are delivered.
+    pub(crate) fn waits(&self, delivered: u64) -> bool {
+        self.queue.back().is_some_and(|(_, before)| before.late > delivered)
     }
 
     /// True if the oldest is a Read of no octets, which asks whether what came before it has
@@ -220,8 +233,9 @@ impl InboundReads {
         self.queue.len() == 1 && self.begins_with_an_empty_one()
     }
 
-    pub(crate) fn pop(&mut self) {
-        self.queue.pop_front();
+    /// The oldest was answered: the messages that stood before it.
+    pub(crate) fn pop(&mut self) -> Option<Before> {
+        self.queue.pop_front().map(|(_, before)| before)
     }
 
     /// True if any request is other than a Read of no octets.
@@ -233,7 +247,8 @@ impl InboundReads {
     /// came before them has arrived, as long as it has: `delivered` late messages were. Returns
     /// whether any are left.
     pub(crate) fn keep_empty(&mut self, delivered: u64) -> bool {
-        let says_so = |(request, late): &&(Request, u64)| is_empty(request) && *late <= delivered;
+        let says_so =
+            |(request, before): &&(Request, Before)| is_empty(request) && before.late <= delivered;
         let keep = self.queue.iter().take_while(says_so).count();
         self.queue.truncate(keep);
         keep > 0

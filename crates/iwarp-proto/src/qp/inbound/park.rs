@@ -224,6 +224,7 @@ impl Qp {
         {
             self.inbound.stalled = true;
             self.inbound.begin_wait();
+            self.tell_received();
             return Ok(Plan::Stall);
         }
         self.inbound.stalled = false;
@@ -274,6 +275,8 @@ impl Qp {
             false => self.rq.take(&mut self.inbound.receive),
         };
         if !taken {
+            // Messages before this one may have got theirs.
+            self.tell_received();
             return None;
         }
         let (opcode, write, whole) = (message.opcode, message.write, message.whole);

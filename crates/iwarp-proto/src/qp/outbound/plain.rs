@@ -136,7 +136,7 @@ impl Qp {
     /// True if nothing is to be sent behind the request that was started last.
     #[inline]
     pub(super) fn nothing_follows(&self) -> bool {
-        self.sq.is_started() && self.irq.is_empty() && !self.outbound.nudge
+        self.sq.is_started() && self.irq.is_empty() && self.outbound.due.is_empty()
     }
 }
 
