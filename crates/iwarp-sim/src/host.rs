@@ -48,6 +48,10 @@ pub enum Flaw {
     FarewellHigh,
     /// Or one fewer.
     FarewellLow,
+    /// An end at which messages wait says that it has received one message more.
+    CountHigh,
+    /// Or one fewer.
+    CountLow,
 }
 
 /// The effect of an intervention that the network has to know.

@@ -22,7 +22,7 @@ macro_rules! demand {
 mod incoming;
 mod outgoing;
 
-pub(crate) use outgoing::farewell_of;
+pub(crate) use outgoing::{count_of, farewell_of};
 
 /// Judgement of the oracle: `Err` says which rule was broken.
 pub type Verdict = Result<(), String>;
@@ -156,8 +156,8 @@ enum Meaning {
     Response {
         asked: usize,
     },
-    /// The peer leaves, and has received so many messages.
-    Farewell(u64),
+    /// The peer has received so many messages.
+    Received(u64),
     Terminate,
 }
 
@@ -232,6 +232,8 @@ enum Sending {
         asked: usize,
     },
     Acknowledgement,
+    /// To say how many messages were received.
+    Received(u64),
     Other,
 }
 
@@ -275,7 +277,8 @@ pub struct Model {
     pub own: bool,
     /// Signalled one-way requests complete when the peer has acknowledged them.
     pub acknowledges: bool,
-    /// The peer wants to be told how many messages were received when this end leaves.
+    /// The peer wants to be told how many messages were received, when this end leaves and while
+    /// messages wait for receives.
     pub bids_farewell: bool,
     said_farewell: bool,
     /// Of each message sent, behind which work request it stands with all before it.
@@ -343,6 +346,26 @@ impl Model {
         let ends = |wqe: &Posted| wqe.wire_end.is_some_and(|end| end <= position);
         let behind = self.sends.iter().rposition(ends).map_or(0, |index| index + 1);
         self.acknowledged = self.acknowledged.max(behind);
+    }
+
+    /// Messages of the peer's that were received, with none in front of them that was not.
+    fn received(&self) -> usize {
+        self.whole_messages
+            .iter()
+            .take_while(|recv| recv.is_none_or(|recv| recv < self.ended_recvs))
+            .count()
+    }
+
+    /// Nothing moves any more: requests that the other end, `peer`, has received have completed,
+    /// although messages behind them wait for receives there.
+    pub fn check_complete(&self, peer: &Self) -> Verdict {
+        let received = peer.received();
+        let below = received.checked_sub(1).map_or(0, |last| self.sent_messages[last]);
+        let mut left = (self.ended_sends..below).map(|index| &self.sends[index]);
+        match left.find(|wqe| wqe.signaled) {
+            Some(wqe) => Err(format!("{} was received, and has not completed", wqe.wr_id)),
+            None => Ok(()),
+        }
     }
 
     /// Work requests that have not ended: sends, receives.

@@ -11,14 +11,14 @@ use iwarp_proto::mpa::startup::Negotiated;
 use iwarp_proto::mpa::tx::Framer;
 use iwarp_proto::mpa::wire::{MAX_ULPDU, MIN_MULPDU};
 use iwarp_proto::qp::{
-    Config, Disposition, Event, Piece, Qp, Receiver, Source, Transmit, Transmitter,
+    Config, Disposition, Event, Extensions, Piece, Qp, Receiver, Source, Transmit, Transmitter,
 };
 use iwarp_types::{Accessor, PdId, QpId, Stag, Time, WcStatus};
 
 use crate::bank::{Bank, Role, WINDOWS};
 use crate::choice::Choices;
 use crate::host::{Flaw, Host, Intervention};
-use crate::model::{Model, Posted, Verdict, farewell_of};
+use crate::model::{Model, Posted, Verdict, count_of, farewell_of};
 use crate::wire::{Rules, Segment, Target, WireCheck};
 
 /// One direction of the stream.
@@ -378,13 +378,14 @@ impl Net {
         self.octets += n as u64;
         self.note(n as u64);
         for mut segment in segments.iter().cloned() {
-            if let (Some(count), Target::Tagged { to, .. }) =
-                (farewell_of(&segment), &mut segment.target)
-            {
-                *to = match self.flaw {
-                    Flaw::FarewellHigh => count + 1,
-                    Flaw::FarewellLow => count.saturating_sub(1),
-                    _ => count,
+            let said = (farewell_of(&segment), count_of(&segment));
+            if let Target::Tagged { to, .. } = &mut segment.target {
+                *to = match (self.flaw, said) {
+                    (Flaw::FarewellHigh, (Some(count), _)) => count + 1,
+                    (Flaw::FarewellLow, (Some(count), _)) => count.saturating_sub(1),
+                    (Flaw::CountHigh, (_, Some(count))) => count + 1,
+                    (Flaw::CountLow, (_, Some(count))) => count.saturating_sub(1),
+                    _ => *to,
                 };
             }
             if self.tolerance.garbage {
@@ -655,6 +656,22 @@ impl Net {
                 if std::mem::replace(&mut end.outcome.last_receive, true) {
                     return Err("last receive reached twice".into());
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing moves any more: what an end has received has completed at the other one, if it can
+    /// learn that.
+    pub fn check_complete(&self) -> Verdict {
+        for e in 0..2 {
+            let (end, peer) = (&self.ends[e], &self.ends[1 - e]);
+            let tells = peer.qp.borrow().config().extensions == Extensions::Ask;
+            let hears = end.is_told_farewell() && !end.rx.is_stalled();
+            if tells && hears && end.is_up() && peer.is_up() {
+                let model = end.host.model.borrow();
+                let verdict = model.check_complete(&peer.host.model.borrow());
+                verdict.map_err(|why| format!("end {e}: {why}"))?;
             }
         }
         Ok(())

@@ -171,6 +171,8 @@ struct Run<'a> {
     trace: std::collections::VecDeque<String>,
     summary: Summary,
     mode: Option<Mode>,
+    /// Receives are posted only for messages that wait, at the end.
+    late: bool,
     banks: Option<[Bank; 2]>,
     /// The octets that they were at first.
     origin: Origin,
@@ -195,6 +197,7 @@ impl<'a> Run<'a> {
             trace: std::collections::VecDeque::new(),
             summary: Summary::default(),
             mode: None,
+            late: false,
             banks: None,
             origin: (0, LARGE),
             large: LARGE,
@@ -292,9 +295,15 @@ impl<'a> Run<'a> {
         let rate = if rough && self.rng.one_in(2) { self.rng.range(20, 2000) } else { 0 };
         let mut banks = self.take_banks().into_iter();
         let now = Time(Duration::from_secs(1));
+        let alike = self.rng.one_in(4);
+        self.late = alike && self.rng.one_in(2);
+        trace!(self, "like InfiniBand: {alike}, receives are late: {}", self.late);
         let mut end = |e: usize, terms: Negotiated, rng: &mut Choices<'_>| {
             let bank = banks.next().expect("two banks");
-            let config = config(e, rng);
+            let mut config = config(e, rng);
+            if alike {
+                like_infiniband(&mut config, rng);
+            }
             End::new(e, config, terms, bank, rng.word(), rate, now)
         };
         let ends = [end(0, a, &mut self.rng), end(1, b, &mut self.rng)];
@@ -398,6 +407,7 @@ impl<'a> Run<'a> {
                 }
                 result
             }
+            81..=90 if self.late => Ok(()),
             81..=90 => {
                 trace!(self, "end {e}: post_recv");
                 post_recv(net, e, &mut self.rng)
@@ -499,11 +509,16 @@ impl<'a> Run<'a> {
         net.poll(1 - e)
     }
 
-    /// Posts the receives that messages wait for, as long as that helps.
-    fn pay(&mut self, net: &mut Net) -> Result<(), String> {
+    /// Posts the receives that messages wait for, as long as that helps: each when all that can
+    /// complete before it has.
+    fn pay(&mut self, net: &mut Net, mode: Mode) -> Result<(), String> {
         let debts = |net: &Net| -> usize { net.ends.iter().map(|end| end.debts.len()).sum() };
         loop {
             let before = debts(net);
+            // A program may post a receive only when it knows of what was received before.
+            if mode == Mode::Clean {
+                net.check_complete()?;
+            }
             for e in 0..2 {
                 if net.ends[e].is_up() && !net.ends[e].debts.is_empty() {
                     post_recv(net, e, &mut self.rng)?;
@@ -531,7 +546,7 @@ impl<'a> Run<'a> {
                 }
             }
             net.run_dry(&mut self.rng)?;
-            self.pay(net)?;
+            self.pay(net, mode)?;
             for e in 0..2 {
                 if net.ends[e].qp.borrow().state() == QpState::Sqd {
                     self.modify(net, e, QpState::Rts)?;
@@ -615,6 +630,17 @@ pub(crate) fn config(e: usize, rng: &mut Choices<'_>) -> Config {
         outlive_in_place: None,
         tells: Capabilities::default(),
     }
+}
+
+/// Makes an end one whose requests complete when they are received, and at which messages wait.
+fn like_infiniband(config: &mut Config, rng: &mut Choices<'_>) {
+    config.extensions = Extensions::Ask;
+    config.acknowledge = true;
+    config.park.get_or_insert(Park {
+        octets: rng.pick(&[5000, 60_000, 1 << 20]),
+        messages: 20,
+        timer: Duration::ZERO,
+    });
 }
 
 /// MPA start-up, its frames arriving in pieces. `None` when it was refused.

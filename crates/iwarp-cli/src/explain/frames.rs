@@ -186,6 +186,13 @@ fn purpose(
                     );
                     (", farewell", text)
                 }
+                OwnFrame::Count(received) => {
+                    let text = format!(
+                        "An empty Write, whose TO says that this end has received {received} \
+                         messages, and that one behind them waits for a receive."
+                    );
+                    (", count", text)
+                }
                 OwnFrame::Offer(half) => {
                     let what = match half {
                         OfferHalf::Name(_) => "the name under which its process can be reached",

@@ -211,7 +211,7 @@ impl Model {
     fn understand(&mut self, s: Arriving, whole: bool, bank: &mut Bank, moment: u64) -> Verdict {
         match s.meaning {
             Meaning::Write { .. } => {}
-            Meaning::Farewell(received) => {
+            Meaning::Received(received) => {
                 if let Some(last) = (received as usize).checked_sub(1) {
                     let below = self.sent_messages.get(last).ok_or("received, and never sent")?;
                     self.acknowledged = self.acknowledged.max(*below);

@@ -88,6 +88,7 @@ impl Model {
                 }
                 Meaning::Response { asked }
             }
+            Sending::Received(received) => Meaning::Received(received),
             Sending::Other => {
                 self.note_asking(&segment, Asking::Rtr)?;
                 self.meaning(&segment)
@@ -123,18 +124,25 @@ impl Model {
         Ok(arriving)
     }
 
-    /// Messages that this end says it has received were placed, and delivered where they need a
-    /// receive.
+    /// An end that leaves has received everything, unless something went wrong.
     fn check_farewell(&mut self, received: u64) -> Verdict {
         self.said_farewell = true;
+        self.check_count(received)?;
+        let (received, all) = (received as usize, self.whole_messages.len());
+        demand!(received == all || self.disturbed, "farewell: {received} of {all} received");
+        Ok(())
+    }
+
+    /// Messages that this end says it has received were placed, and delivered where they need a
+    /// receive.
+    fn check_count(&self, received: u64) -> Verdict {
         let received = received as usize;
         let all = self.whole_messages.len();
-        demand!(received <= all, "farewell: {received} messages received, {all} came");
-        demand!(received == all || self.disturbed, "farewell: {received} of {all} received");
+        demand!(received <= all, "{received} messages received, {all} came");
         for recv in self.whole_messages[..received].iter().flatten() {
             let delivered =
                 *recv < self.ended_recvs && self.failed_recv.is_none_or(|failed| *recv < failed);
-            demand!(delivered, "farewell counts the message of receive {recv}");
+            demand!(delivered, "the message of receive {recv} is counted");
         }
         Ok(())
     }
@@ -171,7 +179,14 @@ impl Model {
             && let Some(received) = farewell_of(segment)
         {
             self.check_farewell(received)?;
-            return Ok(Sending::Other);
+            return Ok(Sending::Received(received));
+        }
+        if self.bids_farewell
+            && self.parks
+            && let Some(received) = count_of(segment)
+        {
+            self.check_count(received)?;
+            return Ok(Sending::Received(received));
         }
         match segment.opcode {
             1 if self.acknowledges && is_acknowledgement(segment) => Ok(Sending::Acknowledgement),
@@ -386,7 +401,6 @@ impl Model {
 
     fn meaning(&mut self, segment: &Segment) -> Meaning {
         match (segment.opcode, segment.target) {
-            (0, Target::Tagged { to, .. }) if self.said_farewell => Meaning::Farewell(to),
             (0, Target::Tagged { stag, to }) => {
                 Meaning::Write { stag: Stag(stag), to: to.wrapping_sub(u64::from(segment.offset)) }
             }
@@ -429,6 +443,14 @@ fn is_greeting(segment: &Segment) -> bool {
 pub(crate) fn farewell_of(segment: &Segment) -> Option<u64> {
     match (segment.opcode, segment.target) {
         (0, Target::Tagged { stag: 0x6957_4642, to }) if segment.payload.is_empty() => Some(to),
+        _ => None,
+    }
+}
+
+/// The number that a frame says of an end at which messages wait: messages it has received.
+pub(crate) fn count_of(segment: &Segment) -> Option<u64> {
+    match (segment.opcode, segment.target) {
+        (0, Target::Tagged { stag: 0x6957_434e, to }) if segment.payload.is_empty() => Some(to),
         _ => None,
     }
 }

@@ -157,6 +157,13 @@ fn a_farewell_that_counts_wrong_is_found() {
     finds(Flaw::FarewellLow, Mode::Clean, "received");
 }
 
+/// A count that is too low cannot have completed what did complete.
+#[test]
+fn a_count_of_an_end_at_which_messages_wait_that_is_wrong_is_found() {
+    finds(Flaw::CountHigh, Mode::Clean, "");
+    finds(Flaw::CountLow, Mode::Clean, "completed before it was done");
+}
+
 #[test]
 fn any_octets_make_a_run() {
     run_from_bytes(&[]);
