@@ -171,6 +171,8 @@ pub struct Arriving {
     /// The octets that have to be placed.
     octets: Vec<u8>,
     placed: usize,
+    /// It belongs to a message that waits, which has its octets already.
+    joined: bool,
 }
 
 impl Arriving {

@@ -73,9 +73,12 @@ impl Model {
             // More of it was received in this call, and is placed together.
             let more = self.arriving.iter().position(|segment| {
                 segment.placed == 0
+                    && !segment.joined
                     && matches!(segment.meaning, Meaning::Send { number: n, .. } if n == number)
             });
-            if let Some(segment) = more.and_then(|at| self.arriving.remove(at)) {
+            if let Some(segment) = more.and_then(|at| self.arriving.get_mut(at)) {
+                segment.joined = true;
+                let segment = segment.clone();
                 self.wait(segment, number);
                 return self.unparks(sge, data);
             }
@@ -106,6 +109,9 @@ impl Model {
                 || waiting.delivery.is_none()
         });
         self.arriving.iter().position(|segment| {
+            if segment.joined {
+                return false;
+            }
             let number = match segment.meaning {
                 Meaning::Send { number, .. } | Meaning::Immediate { number, .. } => Some(number),
                 _ => None,
@@ -166,6 +172,9 @@ impl Model {
                     }
                     _ => None,
                 });
+            }
+            if segment.joined {
+                continue;
             }
             let immediate = matches!(segment.meaning, Meaning::Immediate { .. });
             let whole = immediate || segment.placed == segment.octets.len();

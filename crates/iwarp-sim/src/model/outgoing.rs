@@ -108,6 +108,7 @@ impl Model {
             last: segment.last,
             offset: segment.offset,
             placed: 0,
+            joined: false,
             octets,
         };
         if segment.last {
