@@ -73,8 +73,8 @@
 //!   descriptor that wakes a sleeping thread while the list is not empty.
 //! - *hushed*: of a bell: it does not ring, because callers poll and no thread sleeps.
 //! - *parked*: of a message: it waits for its receive. Of a poll group: a blocked caller serves it.
-//! - *hello frame, farewell*: the zero-length Writes by which two ends with this library recognise
-//!   each other and take leave.
+//! - *hello frame, count, farewell*: the zero-length Writes by which two ends with this library
+//!   recognise each other, say how much was received while a message is parked, and take leave.
 //! - *to outlive*: of work requests: to stay pending for a while after the peer has closed the
 //!   stream.
 //! - *acknowledgement*: the answer to a Read of no bytes: the peer has received everything sent
