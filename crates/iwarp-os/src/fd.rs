@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rustix::process::{Resource, Rlimit};
 
 use crate::fork::ForkGeneration;
+use crate::local::SharedMemory;
 
 /// The number of descriptors that `select()` can name (`FD_SETSIZE`).
 const SELECT_RANGE: u64 = 1024;
@@ -111,6 +112,21 @@ pub(crate) use as_fd;
 
 as_fd!(OurFd);
 
+/// A descriptor on its way to or from another process: internal, so a forked child closes its copy
+/// at once, and holds no memory by it that two others share.
+#[derive(Debug)]
+pub struct PassedFd {
+    fd: OurFd,
+}
+
+impl From<OwnedFd> for PassedFd {
+    fn from(fd: OwnedFd) -> Self {
+        Self { fd: FdPlace::Internal.put(fd) }
+    }
+}
+
+as_fd!(PassedFd);
+
 /// Descriptors that are recorded: as many as the system lets a process have by default
 /// (`fs.nr_open`). Pages that no descriptor needs are never touched.
 const RECORDED: usize = 1 << 20;
@@ -168,8 +184,18 @@ fn close_if_ours(number: RawFd) {
     }
     // SAFETY: written by the call.
     let mode = unsafe { about.assume_init() }.st_mode;
-    // Epoll sets and eventfds are of no type.
-    if matches!(mode & libc::S_IFMT, libc::S_IFSOCK | 0) {
+    let is_ours = match mode & libc::S_IFMT {
+        // Epoll sets and eventfds are of no type.
+        libc::S_IFSOCK | 0 => true,
+        // Memory that is shared with another process has seals.
+        // SAFETY: a system call without pointers.
+        libc::S_IFREG => unsafe {
+            let seals = libc::syscall(libc::SYS_fcntl, number, libc::F_GET_SEALS);
+            seals >= 0 && SharedMemory::has_seals(seals as u32)
+        },
+        _ => false,
+    };
+    if is_ours {
         // SAFETY: recorded as ours by the parent, and `OurFd` does not close what was inherited. By
         // system call: libraries that are preloaded replace `close`.
         unsafe { libc::syscall(libc::SYS_close, number) };

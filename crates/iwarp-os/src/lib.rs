@@ -113,7 +113,7 @@ pub mod watch;
 pub use addr::{Interface, InterfaceAddr};
 pub use datagram::DatagramSocket;
 pub use family::FamilyClaim;
-pub use fd::FdPlace;
+pub use fd::{FdPlace, PassedFd};
 pub use fork::{ForkGeneration, PerProcess};
 pub use heritable::Heritable;
 pub use owned::ProcessOwned;

@@ -10,7 +10,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::damage;
-use crate::fd::{FdPlace, OurFd, as_fd};
+use crate::fd::{FdPlace, OurFd, PassedFd, as_fd};
 use crate::poll::read_without_waiting;
 
 /// An eventfd that two processes have.
@@ -46,9 +46,9 @@ impl Bell {
     }
 
     /// A descriptor of it to pass.
-    pub(super) fn duplicate(&self) -> io::Result<OwnedFd> {
+    pub(super) fn duplicate(&self) -> io::Result<PassedFd> {
         // Out of the way of programs that use `select()`, as this is.
-        Ok(rustix::io::fcntl_dupfd_cloexec(self, self.as_raw_fd())?)
+        Ok(rustix::io::fcntl_dupfd_cloexec(self, self.as_raw_fd())?.into())
     }
 
     pub(super) fn ring(&self) -> io::Result<()> {

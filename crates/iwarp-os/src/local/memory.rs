@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use super::damage;
-use crate::fd::high_fd;
+use crate::fd::PassedFd;
 use crate::fork::ForkGeneration;
 
 /// The length is what it was when the memory was made, for both processes and for good: accesses
@@ -57,10 +57,9 @@ impl SharedMemory {
     /// # Errors
     ///
     /// `InvalidInput` for no bytes; shortages, which leave nothing behind.
-    pub fn create(name: &CStr, len: usize, present: usize) -> io::Result<(Self, OwnedFd)> {
+    pub fn create(name: &CStr, len: usize, present: usize) -> io::Result<(Self, PassedFd)> {
         let size = u64::try_from(len).map_err(|_| Errno::INVAL)?;
-        // Out of the way of programs that use `select()`.
-        let fd = high_fd(memfd(name)?);
+        let fd = PassedFd::from(memfd(name)?);
         rustix::fs::ftruncate(&fd, size)?;
         rustix::fs::fcntl_add_seals(&fd, SEALS)?;
         let memory = Self::map_checked(fd.as_fd(), len, present)?;
@@ -102,6 +101,11 @@ impl SharedMemory {
             Some(Errno::PERM | Errno::ACCESS) => damage("the peer's memory cannot be written"),
             _ => error,
         })
+    }
+
+    /// True for the seals of such memory, as `F_GET_SEALS` tells them.
+    pub(crate) fn has_seals(seals: u32) -> bool {
+        SealFlags::from_bits_retain(seals).contains(SEALS)
     }
 
     fn map_checked(fd: BorrowedFd<'_>, len: usize, present: usize) -> io::Result<Self> {
@@ -295,6 +299,23 @@ mod tests {
             let refused = mapped.make_present(beyond).unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::InvalidInput);
         }
+    }
+
+    /// It would keep the memory of a connection for as long as it lives. A file of the program's own
+    /// under a number that was recorded stays.
+    #[test]
+    fn a_child_has_no_descriptor_of_it() {
+        let (_memory, fd) = SharedMemory::create(c"forked", LEN, LEN).unwrap();
+        let passed = PassedFd::from(fd.as_fd().try_clone_to_owned().unwrap());
+        let other = PassedFd::from(memfd(c"other").unwrap());
+        let numbers = [&fd, &passed, &other].map(AsRawFd::as_raw_fd);
+        let code = in_child_process(|| {
+            // SAFETY: asks whether a descriptor is open.
+            let is_open = |number| unsafe { libc::fcntl(number, libc::F_GETFD) >= 0 };
+            let [fd, passed, other] = numbers.map(is_open);
+            i32::from(!fd) + 2 * i32::from(!passed) + 4 * i32::from(other)
+        });
+        assert_eq!(code, 7);
     }
 
     /// A child that finds other memory there keeps it.

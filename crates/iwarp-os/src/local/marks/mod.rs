@@ -14,6 +14,7 @@ use super::bell::Bell;
 use super::damage;
 use super::memory::SharedMemory;
 use super::ring::Side;
+use crate::fd::PassedFd;
 use crate::sync::{AtomicU64, Ordering};
 
 /// Connections that two processes can tell each other of: their slots are numbers below this.
@@ -52,9 +53,9 @@ pub struct Marks {
 /// The descriptors that the maker passes to the peer.
 #[derive(Debug)]
 pub struct MarksFds {
-    memory: OwnedFd,
-    makers: OwnedFd,
-    peers: OwnedFd,
+    memory: PassedFd,
+    makers: PassedFd,
+    peers: PassedFd,
 }
 
 impl Marks {
@@ -79,6 +80,7 @@ impl Marks {
     /// `InvalidData` where a descriptor is something else; `Unsupported` where the system does not
     /// tell what one is; shortages.
     pub fn join(memory: OwnedFd, bell_of_peer: OwnedFd, own_bell: OwnedFd) -> io::Result<Self> {
+        let memory = PassedFd::from(memory);
         let memory = SharedMemory::map(memory.as_fd(), OCTETS, OCTETS)?;
         let (peers, own) = (Bell::from_peer(bell_of_peer)?, Bell::from_peer(own_bell)?);
         let marks = Self { memory, side: Side::B, peers, own };

@@ -7,12 +7,13 @@ mod flow;
 mod tests;
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
 
 use self::flow::{Damaged, Flow, Line, Receiving, Sending};
 use super::damage;
 use super::memory::SharedMemory;
+use crate::fd::PassedFd;
 use crate::part::{IoPart, IoPartMut, Place};
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -83,7 +84,7 @@ impl Ring {
     /// # Errors
     ///
     /// `InvalidInput` where `room` is no power of two or above [`MAX_ROOM`]; shortages.
-    pub fn create(room: usize) -> io::Result<(Self, OwnedFd)> {
+    pub fn create(room: usize) -> io::Result<(Self, PassedFd)> {
         let (memory, fd) = SharedMemory::create(c"iwarp-ring", octets(room)?, HEADER)?;
         let ring = Self::new(memory, Side::A, room);
         let about = &ring.header().about.0;

@@ -14,7 +14,7 @@ use iwarp_os::local::{Marks, Ring};
 use iwarp_os::owner::own_users;
 use iwarp_os::socket::is_shortage;
 use iwarp_os::unix::SeqSocket;
-use iwarp_os::{Interest, Ready};
+use iwarp_os::{Interest, PassedFd, Ready};
 
 use super::end::LocalEnd;
 use super::message::{Answer, Join, LEN, Message};
@@ -54,7 +54,7 @@ pub(super) struct Line {
     /// Connections of which this process has asked whether they move, in the order of the answers.
     asked: Mutex<VecDeque<Asked>>,
     /// Messages that the socket has no room for, with the memory that goes along.
-    unsaid: Mutex<VecDeque<(Message, Option<OwnedFd>)>>,
+    unsaid: Mutex<VecDeque<(Message, Option<PassedFd>)>>,
     /// The other has told a secret.
     proven: AtomicBool,
     over: AtomicBool,
@@ -253,12 +253,13 @@ impl Line {
 
     /// The other process asks to move a connection.
     fn asked(&self, join: &Join, passed: Vec<OwnedFd>) -> io::Result<()> {
+        let memory = passed.into_iter().next().map(PassedFd::from);
         let (Some(offers), Some(channel)) = (self.offers.upgrade(), self.channel.get()) else {
             return Err(io::ErrorKind::InvalidData.into());
         };
         let moved = offers.take(join).and_then(|end| {
             self.proven.store(true, Ordering::Relaxed);
-            let moved = move_to(&end, join, channel, passed.first());
+            let moved = move_to(&end, join, channel, memory.as_ref());
             moved.inspect_err(|error| tracing::info!(%error, "no shared memory")).ok()?;
             Some(end)
         });
@@ -272,7 +273,7 @@ impl Line {
     }
 
     /// Says it now, or when the other process has read some of what it was told before.
-    fn say(&self, message: Message, memory: Option<OwnedFd>) -> io::Result<()> {
+    fn say(&self, message: Message, memory: Option<PassedFd>) -> io::Result<()> {
         let mut unsaid = self.unsaid.lock();
         if unsaid.len() >= UNSAID {
             return Err(io::ErrorKind::OutOfMemory.into());
@@ -308,7 +309,7 @@ impl Line {
         let mut unsaid = self.unsaid.lock();
         let mut for_later = false;
         while let Some((message, memory)) = unsaid.front() {
-            let memory = memory.as_ref().map(OwnedFd::as_fd);
+            let memory = memory.as_ref().map(PassedFd::as_fd);
             match self.socket.send(&message.encode(), memory.as_slice()) {
                 Ok(()) => drop(unsaid.pop_front()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
@@ -367,7 +368,7 @@ fn move_to(
     end: &Arc<dyn LocalEnd>,
     join: &Join,
     channel: &Arc<Channel>,
-    memory: Option<&OwnedFd>,
+    memory: Option<&PassedFd>,
 ) -> io::Result<()> {
     let memory = memory.ok_or(io::ErrorKind::InvalidData)?;
     let ring = Ring::join(memory.as_fd(), ROOM)?;
