@@ -146,7 +146,7 @@ impl SharedMemory {
             Ok(()) => Ok(true),
             // Before Linux 5.14, and in sandboxes.
             Err(Errno::INVAL | Errno::NOSYS) => Ok(false),
-            Err(Errno::FAULT) => Err(io::ErrorKind::OutOfMemory.into()),
+            Err(Errno::FAULT | Errno::AGAIN) => Err(io::ErrorKind::OutOfMemory.into()),
             Err(error) => Err(error.into()),
         }
     }

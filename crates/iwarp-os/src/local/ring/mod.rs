@@ -165,7 +165,9 @@ impl Ring {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let at = self.at(own.sent.load(Ordering::Relaxed), &own.origin);
-        let len = self.make_present(at, room.min(wanted))?;
+        let present = self.make_present(at, room.min(wanted));
+        // Without more memory there is what was used before: the next try looks for it.
+        let len = present.inspect_err(|_| self.part.store(usize::MAX, Ordering::Relaxed))?;
         let places = self.places(self.side, at, len);
         // SAFETY: the places are in our mapping, to which no Rust reference exists; no part is in
         // it.
@@ -311,12 +313,16 @@ impl Ring {
         }
         let more = end.max(2 * present).next_multiple_of(HOME).min(self.room);
         let begin = HEADER + self.side as usize * self.room;
-        match self.memory.make_present(begin + present..begin + more) {
-            Ok(()) => self.present.store(more, Ordering::Relaxed),
-            Err(_) if present > at => return Ok((present - at) as u64),
+        let made = |to| self.memory.make_present(begin + present..begin + to).map(|()| to);
+        // For want of that much memory one page is enough, and at worst what is there.
+        let least = || made((present + HOME).min(self.room));
+        let present = match made(more).or_else(|_| least()) {
+            Ok(made) => made,
+            Err(_) if present > at => present,
             Err(error) => return Err(error),
-        }
-        Ok(len)
+        };
+        self.present.store(present, Ordering::Relaxed);
+        Ok(if present < end { (present - at) as u64 } else { len })
     }
 
     /// The places of `len` bytes that `from` sends, of which the first stands `at`.

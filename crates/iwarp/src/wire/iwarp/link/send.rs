@@ -43,7 +43,7 @@ pub(super) struct Tx {
     next_mss_check: u64,
     /// The stream may move past TCP and has not yet.
     may_switch: bool,
-    /// There was no memory for a transmit queue, and a timer tries again at this time.
+    /// There was no memory for a transmit queue, or in a ring, and a timer tries again at this time.
     starved_until: Option<Time>,
 }
 
@@ -141,6 +141,10 @@ impl Link {
                     self.await_writing();
                     return None;
                 }
+                Err(error) if self.lacks_pages(&error) => {
+                    self.transmit_later(tx);
+                    return None;
+                }
                 Err(error) => {
                     self.failed(&error);
                     break;
@@ -174,8 +178,16 @@ impl Link {
         intent
     }
 
-    /// There is no memory for a transmit queue: what is to be sent waits until there is, or until
-    /// another connection needs its own no more. The worker's thread has one of its own.
+    /// The ring that the stream has moved to has no memory for more bytes.
+    #[cold]
+    fn lacks_pages(&self, error: &io::Error) -> bool {
+        error.kind() == io::ErrorKind::OutOfMemory
+            && self.stream.local().is_some_and(LocalPort::has_switched)
+    }
+
+    /// There is no memory for a transmit queue, or in a ring: what is to be sent waits until there
+    /// is, or until another connection needs its own no more. The worker's thread has a transmit
+    /// queue of its own.
     #[cold]
     fn transmit_later(&self, tx: &mut Tx) {
         let now = self.endpoint.now();
