@@ -78,6 +78,21 @@ pub fn own_users() -> [u32; 2] {
     [rustix::process::geteuid().as_raw(), rustix::process::getuid().as_raw()]
 }
 
+/// False where the number may be that of several users: our user namespace shows those that it does
+/// not know under one number, which can be the own one as well.
+pub fn is_known(user: u32) -> bool {
+    /// The usual one, and the map of a namespace that knows all users.
+    const OVERFLOW: u32 = 65_534;
+    const ALL: [&str; 3] = ["0", "0", "4294967295"];
+    let overflow = std::fs::read_to_string("/proc/sys/kernel/overflowuid");
+    let overflow = overflow.ok().and_then(|number| number.trim().parse().ok());
+    if user != overflow.unwrap_or(OVERFLOW) {
+        return true;
+    }
+    let map = std::fs::read_to_string("/proc/self/uid_map");
+    map.is_ok_and(|map| map.split_ascii_whitespace().eq(ALL))
+}
+
 /// The id of the user with that name in `/etc/passwd`.
 pub fn user_id(name: &str) -> Option<u32> {
     let lines = BufReader::new(File::open("/etc/passwd").ok()?).lines();

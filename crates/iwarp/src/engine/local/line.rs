@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use iwarp_os::local::{Marks, Ring};
-use iwarp_os::owner::own_users;
+use iwarp_os::owner::{is_known, own_users};
 use iwarp_os::socket::is_shortage;
 use iwarp_os::unix::SeqSocket;
 use iwarp_os::{Interest, PassedFd, Ready};
@@ -354,11 +354,12 @@ impl Line {
 /// The process at the other end is of this user.
 fn check_user(socket: &SeqSocket) -> io::Result<()> {
     let [own, _] = own_users();
+    let denied = |why| Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
     if socket.peer_user()? != own {
-        return Err(io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            "the process at the other end is another user's",
-        ));
+        return denied("the process at the other end is another user's");
+    }
+    if !is_known(own) {
+        return denied("this user namespace shows other users under the number of this one");
     }
     Ok(())
 }
