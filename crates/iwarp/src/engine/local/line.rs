@@ -221,7 +221,11 @@ impl Line {
             worker.tasks().remove(task, Descriptors::one(self.socket.as_fd()));
         }
         let asked = std::mem::take(&mut *self.asked.lock());
-        asked.iter().filter_map(|asked| asked.end.upgrade()).for_each(|end| end.stay());
+        for end in asked.iter().filter_map(|asked| asked.end.upgrade()) {
+            let peer = end.ends().name();
+            tracing::info!(%peer, "no shared memory: the peer has ended its line, and TCP stays");
+            end.stay();
+        }
         if let Some(channel) = self.channel.get() {
             channel.end();
         }
@@ -387,7 +391,13 @@ impl Task for Line {
                 Ok(true) => {}
                 Ok(false) => return,
                 Err(error) => {
-                    tracing::debug!(%error, "the line to a process of this host has ended");
+                    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+                    match error.kind() {
+                        UnexpectedEof | ConnectionReset | BrokenPipe => {
+                            tracing::debug!(%error, "the line to a process of this host has ended");
+                        }
+                        _ => tracing::info!(%error, "no shared memory with a process"),
+                    }
                     return self.end();
                 }
             }
