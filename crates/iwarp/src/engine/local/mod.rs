@@ -26,7 +26,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use iwarp_os::socket::is_shortage;
@@ -65,8 +65,8 @@ pub(crate) struct Locals {
     itself: Weak<Self>,
     worker: Arc<Worker>,
     demands_crc: bool,
-    /// The name under which this process listens; none where it cannot.
-    name: OnceLock<Option<u64>>,
+    /// The name under which this process listens, once that was tried; none where it cannot.
+    name: Mutex<Option<Option<u64>>>,
     offers: Mutex<HashMap<u64, Weak<dyn LocalEnd>>>,
     /// The lines that this process has begun, by the name of the other. The worker has them.
     lines: Mutex<HashMap<u64, Weak<Line>>>,
@@ -106,7 +106,7 @@ impl Locals {
             itself: Weak::clone(itself),
             worker: Arc::clone(worker),
             demands_crc,
-            name: OnceLock::new(),
+            name: Mutex::default(),
             offers: Mutex::default(),
             lines: Mutex::default(),
             unproven: Mutex::default(),
@@ -116,11 +116,7 @@ impl Locals {
     /// The offer that the responder of a connection makes. None where this process cannot listen,
     /// or too many are open.
     pub(crate) fn offer(&self, end: Weak<dyn LocalEnd>) -> Option<Offer> {
-        let name = *self.name.get_or_init(|| {
-            let name = self.listen();
-            name.inspect_err(|error| tracing::info!(%error, "no shared memory: cannot listen")).ok()
-        });
-        let name = name?;
+        let name = self.name()?;
         let secret = random().ok()?;
         let mut offers = self.offers.lock();
         if offers.len() >= OFFERS {
@@ -131,6 +127,27 @@ impl Locals {
         }
         offers.insert(secret, end);
         Some(Offer { name, secret })
+    }
+
+    /// The name under which this process listens.
+    fn name(&self) -> Option<u64> {
+        let mut known = self.name.lock();
+        if let Some(name) = *known {
+            return name;
+        }
+        let name = match self.listen() {
+            Ok(name) => Some(name),
+            Err(error) => {
+                tracing::info!(%error, "no shared memory: cannot listen");
+                if is_shortage(&error) {
+                    // The next connection tries again.
+                    return None;
+                }
+                None
+            }
+        };
+        *known = Some(name);
+        name
     }
 
     /// Listens under a new name.
