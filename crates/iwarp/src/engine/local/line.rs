@@ -223,7 +223,7 @@ impl Line {
         let asked = std::mem::take(&mut *self.asked.lock());
         for end in asked.iter().filter_map(|asked| asked.end.upgrade()) {
             let peer = end.ends().name();
-            tracing::info!(%peer, "no shared memory: the peer has ended its line, and TCP stays");
+            tracing::info!(%peer, "no shared memory: the peer has ended its line and stays with TCP");
             end.stay();
         }
         if let Some(channel) = self.channel.get() {
@@ -348,7 +348,7 @@ impl Line {
         if answer.taken {
             end.send_by_way(crc || answer.crc);
         } else {
-            tracing::info!(peer = %end.ends().name(), "the peer keeps the connection with TCP");
+            tracing::info!(peer = %end.ends().name(), "no shared memory: the peer stays with TCP");
             end.stay();
         }
         Ok(())
