@@ -31,6 +31,8 @@ const PARTS: &[(&str, &[Sanitizer], &str)] = &[
     ("roce_floods", BOTH, "measures memory, which the sanitizer keeps for a while after its end"),
     ("handlers", BOTH, "has signal handlers of its own in place of the sanitizer's"),
     ("gone", BOTH, "faults on purpose, which the sanitizer reports first"),
+    ("local_hosts", BOTH, "forks, and a child may not start threads under ThreadSanitizer"),
+    ("local_refused", BOTH, "refuses system calls that a sanitizer makes"),
     ("vanished", BOTH, "waits for time limits that a process slowed down exceeds"),
 ];
 

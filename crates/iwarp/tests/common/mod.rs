@@ -5,8 +5,10 @@
 
 pub mod census;
 pub mod channels;
+pub mod kin;
 pub mod knows;
 pub mod meet;
+pub mod neighbours;
 pub mod pages;
 pub mod process;
 pub mod raw;

@@ -28,6 +28,8 @@
 //!   operations          each operation works between two ends, in each framing
 //!   bulk                much data arrives unchanged, in messages of odd sizes
 //!   local_rings         within the host, a connection moves from TCP to shared memory unharmed
+//!   local_hosts         users and namespaces decide whether two processes share memory
+//!   local_refused       refused system calls and shortages leave connections with TCP
 //!   last_octet          a program that sees the last byte of a Write sees all of it
 //!   memory              peers with the right to it reach registered memory, until its end
 //!   vanished            memory that a program takes away fails one request, and no other
@@ -145,6 +147,8 @@ mod hosts;
 mod last_octet;
 mod leaks;
 mod limits;
+mod local_hosts;
+mod local_refused;
 mod local_rings;
 mod memory;
 mod metrics;
