@@ -32,6 +32,7 @@ const PARTS: &[(&str, &[Sanitizer], &str)] = &[
     ("handlers", BOTH, "has signal handlers of its own in place of the sanitizer's"),
     ("gone", BOTH, "faults on purpose, which the sanitizer reports first"),
     ("local_hosts", BOTH, "forks, and a child may not start threads under ThreadSanitizer"),
+    ("local_kills", BOTH, "kills processes amid their work, which have freed nothing then"),
     ("local_refused", BOTH, "refuses system calls that a sanitizer makes"),
     ("vanished", BOTH, "waits for time limits that a process slowed down exceeds"),
 ];

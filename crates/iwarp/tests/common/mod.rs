@@ -8,6 +8,7 @@ pub mod channels;
 pub mod kin;
 pub mod knows;
 pub mod meet;
+pub mod mixed;
 pub mod neighbours;
 pub mod pages;
 pub mod process;
@@ -19,6 +20,7 @@ pub mod sharers;
 pub mod sockets;
 pub mod station;
 pub mod victim;
+pub mod victims;
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};

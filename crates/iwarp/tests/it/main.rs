@@ -30,6 +30,7 @@
 //!   local_rings         within the host, a connection moves from TCP to shared memory unharmed
 //!   local_hosts         users and namespaces decide whether two processes share memory
 //!   local_refused       refused system calls and shortages leave connections with TCP
+//!   local_kills         a process survives its peers' ends, and keeps nothing of shared memory
 //!   last_octet          a program that sees the last byte of a Write sees all of it
 //!   memory              peers with the right to it reach registered memory, until its end
 //!   vanished            memory that a program takes away fails one request, and no other
@@ -148,6 +149,7 @@ mod last_octet;
 mod leaks;
 mod limits;
 mod local_hosts;
+mod local_kills;
 mod local_refused;
 mod local_rings;
 mod memory;
