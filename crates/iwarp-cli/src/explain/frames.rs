@@ -204,6 +204,11 @@ fn purpose(
                     );
                     (", offer", text)
                 }
+                OwnFrame::Decline(_) => {
+                    let text = "An empty Write, by which this end says to a peer on this host \
+                                that the connection stays with TCP.";
+                    (", decline", text.to_owned())
+                }
                 OwnFrame::RnrRetry(7) => {
                     let text = "An empty Write, whose TO says that messages of this end wait \
                                 without limit for a receive.";

@@ -108,6 +108,8 @@ enum Pending {
     RnrRetry(u8),
     /// A part of the way past TCP that the peer offers.
     Offer(OfferHalf),
+    /// The peer keeps the stream with TCP.
+    Decline(u64),
 }
 
 impl Pending {
@@ -175,6 +177,7 @@ pub(crate) struct Inbound {
     quote_len: usize,
     ulpdu_len: usize,
     pub(crate) offer: Heard,
+    pub(crate) decline: Option<u64>,
 }
 
 impl Default for Inbound {
@@ -209,6 +212,7 @@ impl Default for Inbound {
             quote_len: 0,
             ulpdu_len: 0,
             offer: Heard::default(),
+            decline: None,
         }
     }
 }
@@ -453,6 +457,7 @@ impl Qp {
                 let wanted = self.config.tells.contains(Capabilities::LOCAL);
                 wanted.then_some(Pending::Offer(half))
             }
+            hello::OwnFrame::Decline(reason) => Some(Pending::Decline(reason)),
         }
     }
 
@@ -687,6 +692,10 @@ impl Qp {
                 self.inbound.offer.hear(half);
                 Follow::Nothing
             }
+            Pending::Decline(reason) => {
+                self.inbound.decline = Some(reason);
+                Follow::Nothing
+            }
             Pending::AtomicResponse => {
                 self.inbound.atomic_responses.delivered();
                 if let Some(number) = self.answered() {
@@ -719,7 +728,7 @@ impl Qp {
             | Pending::Farewell(_)
             | Pending::Count(_)
             | Pending::RnrRetry(_)
-            | Pending::Offer(_)
+            | Pending::Offer(_) | Pending::Decline(_)
             | Pending::None => {
                 let qp = self.config.qp;
                 self.inbound.end_receive(qp, WcStatus::LocalProtection, &mut self.events);

@@ -16,8 +16,10 @@ pub enum PeerIsLocal {
     Unknown,
     /// It would.
     Willing,
-    /// It would not, or does not know of this.
+    /// It runs this library, and would not.
     Unwilling,
+    /// It does not say that it runs this library.
+    Foreign,
 }
 
 /// The parts of the peer's offer that have come.
@@ -56,14 +58,26 @@ impl Qp {
     pub const fn peer_is_local(&self) -> PeerIsLocal {
         match self.peer {
             PeerKind::Unknown => PeerIsLocal::Unknown,
-            _ if self.peer.has(Capabilities::LOCAL) => PeerIsLocal::Willing,
-            _ => PeerIsLocal::Unwilling,
+            PeerKind::Known(has) if has.contains(Capabilities::LOCAL) => PeerIsLocal::Willing,
+            // No other library has these.
+            PeerKind::Known(has) if has.contains(Capabilities::OURS) => PeerIsLocal::Unwilling,
+            PeerKind::Known(_) | PeerKind::Foreign => PeerIsLocal::Foreign,
         }
     }
 
     /// Sends `offer` with the next octets.
     pub fn offer(&mut self, offer: Offer) {
         self.outbound.offer = Unsaid(offer.halves().map(Some));
+    }
+
+    /// Says with the next octets that the stream stays with TCP, for the reason of this number.
+    pub const fn decline(&mut self, reason: u64) {
+        self.outbound.decline = Some(reason);
+    }
+
+    /// The reason for which the peer keeps the stream with TCP, if it has said one.
+    pub const fn heard_decline(&self) -> Option<u64> {
+        self.inbound.decline
     }
 
     /// The peer's offer, once all of it has come.

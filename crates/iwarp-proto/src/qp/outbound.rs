@@ -122,6 +122,8 @@ pub(crate) struct Outbound {
     rnr_retry: Option<u8>,
     /// The way past TCP that is to be offered.
     pub(crate) offer: Unsaid,
+    /// The reason for which the stream stays with TCP, which the peer is to learn.
+    pub(crate) decline: Option<u64>,
     /// The number that the last frame is to say: messages that were received.
     farewell: Option<u64>,
     peer_to_peer: bool,
@@ -203,6 +205,7 @@ impl Outbound {
             || !self.due.is_empty()
             || self.rnr_retry.is_some()
             || self.offer.is_due()
+            || self.decline.is_some()
     }
 
     /// Sends an empty Write with the next octets.
@@ -254,6 +257,7 @@ impl Outbound {
         self.rnr_retry = None;
         self.offer = Unsaid::default();
         self.due.remove(Due::COUNT);
+        self.decline = None;
     }
 }
 
@@ -354,6 +358,11 @@ impl Qp {
         }
         if let Some(half) = self.outbound.offer.take() {
             let (stag, to) = half.encode();
+            self.start_tagged(Opcode::Write, stag, to, 0, Kind::Own);
+            return None;
+        }
+        if let Some(reason) = self.outbound.decline.take() {
+            let (stag, to) = hello::encode_decline(reason);
             self.start_tagged(Opcode::Write, stag, to, 0, Kind::Own);
             return None;
         }

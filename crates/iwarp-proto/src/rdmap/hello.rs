@@ -42,7 +42,8 @@
 //! One more bit says that its sender would move the stream past TCP where both ends are on one
 //! host. The responder then sends an *offer*: two such Writes, whose TOs are the name under which
 //! its process can be reached and a secret of this connection. Only the reader of the stream
-//! learns them, so they prove to the responder who comes.
+//! learns them, so they prove to the responder who comes. An end that cannot move the stream
+//! *declines*: the TO of such a Write says why, in a number of the library's.
 
 use iwarp_types::{Extension, Extensions, Stag, TaggedOffset};
 
@@ -54,6 +55,7 @@ const FAREWELL_STAG: Stag = Stag(0x6957_4642);
 const COUNT_STAG: Stag = Stag(0x6957_434e);
 const RNR_RETRY_STAG: Stag = Stag(0x6957_5252);
 const OFFER_STAGS: [Stag; 2] = [Stag(0x6957_4c4e), Stag(0x6957_4c53)];
+const DECLINE_STAG: Stag = Stag(0x6957_4c44);
 const MAGIC_TO: u64 = 0x5048_454c << 32;
 const MAGIC_TO_MASK: u64 = 0xffff_ffff << 32;
 /// A count of repetitions that stands for no limit (IBA vol. 1, 9.7.5.2.8).
@@ -104,6 +106,8 @@ pub enum OwnFrame {
     RnrRetry(u8),
     /// A half of its sender's [`Offer`].
     Offer(OfferHalf),
+    /// Its sender keeps the stream with TCP, for the reason of this number.
+    Decline(u64),
 }
 
 /// The way past TCP to the responder of a connection within one host.
@@ -165,6 +169,9 @@ impl OwnFrame {
         }
         if let Some(half) = OfferHalf::decode(stag, to) {
             return Some(Self::Offer(half));
+        }
+        if stag.0 == DECLINE_STAG.0 {
+            return Some(Self::Decline(to.0));
         }
         match decode_rnr_retry(stag, to) {
             Some(count) => Some(Self::RnrRetry(count)),
@@ -256,6 +263,11 @@ pub(crate) const fn decode_farewell(stag: Stag, to: TaggedOffset) -> Option<u64>
 /// STag and TO of the FPDU that says how many messages were received so far.
 pub(crate) const fn encode_count(received: u64) -> (Stag, TaggedOffset) {
     (COUNT_STAG, TaggedOffset(received))
+}
+
+/// STag and TO of the FPDU that says that the stream stays with TCP, and why.
+pub(crate) const fn encode_decline(reason: u64) -> (Stag, TaggedOffset) {
+    (DECLINE_STAG, TaggedOffset(reason))
 }
 
 /// STag and TO of the FPDU that says how often a message that finds no receive is sent again.
