@@ -83,6 +83,17 @@ pub fn is_interface(name: &str) -> bool {
     probe.is_ok_and(|probe| rustix::net::netdevice::name_to_index(probe, name).is_ok())
 }
 
+/// True if the address is one of this host's interfaces, in this network namespace. Where the
+/// system lets sockets have other hosts' addresses (`net.ipv4.ip_nonlocal_bind`), all are.
+pub fn is_own(addr: SocketAddr) -> bool {
+    let (mut addr, family) = match addr {
+        SocketAddr::V4(_) => (addr, AddressFamily::INET),
+        SocketAddr::V6(_) => (addr, AddressFamily::INET6),
+    };
+    addr.set_port(0);
+    udp_socket(family).is_ok_and(|socket| rustix::net::bind(&socket, &addr).is_ok())
+}
+
 /// The address that packets to `destination` would have as their source. Sends nothing.
 ///
 /// # Errors

@@ -26,7 +26,7 @@ use crate::fd::{FdPlace, OurFd, as_fd};
 use crate::sockopt;
 
 pub use reserve::Sharing;
-pub use spare::{Spare, is_of_connection, is_shortage};
+pub use spare::{Spare, is_of_connection, is_shortage, wants_descriptors};
 pub use vitals::Vitals;
 
 /// A TCP socket: connecting, connected or listening.

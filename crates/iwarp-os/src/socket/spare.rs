@@ -45,6 +45,12 @@ pub fn is_of_connection(error: &io::Error) -> bool {
     error.raw_os_error().is_none_or(|number| of_network.contains(&number))
 }
 
+/// True if a call failed for want of descriptors.
+pub fn wants_descriptors(error: &io::Error) -> bool {
+    const SHORTAGES: [Errno; 3] = [Errno::MFILE, Errno::NFILE, Errno::TOOMANYREFS];
+    Errno::from_io_error(error).is_some_and(|error| SHORTAGES.contains(&error))
+}
+
 /// True if a call failed for want of something that may come back: descriptors, memory.
 pub fn is_shortage(error: &io::Error) -> bool {
     // The last one: too many descriptors are on their way between processes.

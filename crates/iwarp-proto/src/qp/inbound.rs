@@ -728,7 +728,8 @@ impl Qp {
             | Pending::Farewell(_)
             | Pending::Count(_)
             | Pending::RnrRetry(_)
-            | Pending::Offer(_) | Pending::Decline(_)
+            | Pending::Offer(_)
+            | Pending::Decline(_)
             | Pending::None => {
                 let qp = self.config.qp;
                 self.inbound.end_receive(qp, WcStatus::LocalProtection, &mut self.events);

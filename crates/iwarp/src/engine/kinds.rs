@@ -65,7 +65,8 @@ impl Wire {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum LocalPath {
-    /// The best one that both ends allow. A connection has one of the others.
+    /// The best one that both ends allow. A connection has [`Off`](Self::Off) or
+    /// [`Rings`](Self::Rings).
     #[default]
     Auto,
     /// TCP, as to any other host.
@@ -73,6 +74,10 @@ pub enum LocalPath {
     /// Rings in memory that the two processes share, once the ends have found each other: see
     /// [`Options::local`](crate::Options::local).
     Rings,
+    /// As [`Auto`](Self::Auto), and a connection within the host that keeps to TCP ends in an
+    /// error: a line of the log says what is missing. Until that is known, for 5 seconds at most,
+    /// its messages go by TCP. Connections to other hosts go by TCP.
+    Require,
 }
 
 impl LocalPath {
@@ -82,6 +87,7 @@ impl LocalPath {
             "auto" => Some(Self::Auto),
             "off" => Some(Self::Off),
             "rings" => Some(Self::Rings),
+            "require" => Some(Self::Require),
             _ => None,
         }
     }

@@ -270,7 +270,7 @@ impl Options {
     /// | `IWARP_PERSONALITY` | `iwarp`, `roce` | `iwarp`; `roce` for [programs that use the C libraries](Self::for_any_program) |
     /// | `IWARP_WIRE` | `auto`, `iwarp`, `roce` | `auto` |
     /// | `IWARP_DEVICES` | `NAME[=INTERFACE][:WORD]...` with commas between; words: `iwarp`, `roce`, `wire=...`, `speed=...` | `iwarp0` or `roce0` |
-    /// | `IWARP_LOCAL` | `auto`, `off`, `rings` | `auto` |
+    /// | `IWARP_LOCAL` | `auto`, `off`, `rings`, `require` | `auto` |
     /// | `IWARP_CRC` | `on`, `off` | `on`, but not in shared memory |
     /// | `IWARP_MARKERS` | `on`, `off` | `off` |
     /// | `IWARP_MPA_REVISION` | `1`, `2` | `2` |
@@ -413,7 +413,7 @@ impl Options {
         if let Some(value) = lookup("IWARP_LOCAL") {
             let local = LocalPath::of_name(&value);
             options.local =
-                local.ok_or_else(|| wrong("IWARP_LOCAL", &value, "auto, off or rings"))?;
+                local.ok_or_else(|| wrong("IWARP_LOCAL", &value, "auto, off, rings or require"))?;
         }
         if let Some(value) = lookup("IWARP_SPEED") {
             let expected = "10, 25, 40, 50, 100, 200 or 400 Gbit/s";

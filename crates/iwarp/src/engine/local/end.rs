@@ -6,6 +6,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use super::Hindrance;
 use crate::port::local::Way;
 use crate::port::{Ends, WakerSlot};
 
@@ -19,6 +20,8 @@ pub(crate) trait LocalEnd: Send + Sync + fmt::Debug {
     fn move_to(&self, way: Way) -> io::Result<()>;
     /// It sends by the way, which its peer has as well, with CRCs or without.
     fn send_by_way(&self, crc: bool);
-    /// The peer does not take the way.
-    fn stay(&self);
+    /// It stays with TCP, and the peer knows that.
+    fn stay(&self, why: Hindrance);
+    /// It stays with TCP, and tells the peer why.
+    fn decline(&self, why: Hindrance);
 }

@@ -18,11 +18,12 @@ use iwarp_os::{Interest, PassedFd, Ready};
 
 use super::end::LocalEnd;
 use super::message::{Answer, Join, LEN, Message};
+use super::{Cannot, Cause, Hindrance};
 use crate::engine::sync::Mutex;
 use crate::engine::tasks::Task;
 use crate::engine::worker::Worker;
-use crate::port::Descriptors;
 use crate::port::local::{Channel, ROOM, Way};
+use crate::port::{Descriptors, Ends, canonical};
 
 /// Messages that are read before others get their turn.
 const BUDGET: usize = 64;
@@ -81,8 +82,20 @@ impl Line {
         name: &[u8],
         offers: Weak<dyn Offers>,
         worker: &Arc<Worker>,
-    ) -> io::Result<Arc<Self>> {
-        let socket = SeqSocket::connect(name)?;
+    ) -> Result<Arc<Self>, Cannot> {
+        let socket = SeqSocket::connect(name).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => Cannot::Yet,
+            io::ErrorKind::ConnectionRefused => Cannot::AtAll(Cause::Unreachable.into()),
+            _ => Cannot::AtAll(error.into()),
+        })?;
+        Ok(Self::begin_by(socket, offers, worker)?)
+    }
+
+    fn begin_by(
+        socket: SeqSocket,
+        offers: Weak<dyn Offers>,
+        worker: &Arc<Worker>,
+    ) -> Result<Arc<Self>, Hindrance> {
         check_user(&socket)?;
         let (marks, fds) = Marks::create()?;
         socket.send(&Message::Hello.encode(), &fds.passed())?;
@@ -121,9 +134,9 @@ impl Line {
         socket: SeqSocket,
         offers: Weak<dyn Offers>,
         worker: &Arc<Worker>,
-    ) -> io::Result<Arc<Self>> {
+    ) -> Result<Arc<Self>, Hindrance> {
         check_user(&socket)?;
-        Self::new(socket, offers, worker).serve(worker)
+        Ok(Self::new(socket, offers, worker).serve(worker)?)
     }
 
     fn new(socket: SeqSocket, offers: Weak<dyn Offers>, worker: &Arc<Worker>) -> Arc<Self> {
@@ -168,21 +181,21 @@ impl Line {
         self: &Arc<Self>,
         secret: u64,
         crc: bool,
-        end: Arc<dyn LocalEnd>,
-    ) -> io::Result<()> {
+        end: &Arc<dyn LocalEnd>,
+    ) -> Result<(), Hindrance> {
         self.ask_now(secret, crc, end).inspect_err(|_| self.rest())
     }
 
-    fn ask_now(&self, secret: u64, crc: bool, end: Arc<dyn LocalEnd>) -> io::Result<()> {
+    fn ask_now(&self, secret: u64, crc: bool, end: &Arc<dyn LocalEnd>) -> Result<(), Hindrance> {
         let channel = self.channel.get().filter(|_| !self.is_over());
-        let channel = channel.ok_or(io::ErrorKind::NotConnected)?;
+        let channel = channel.ok_or(Cause::BrokenOff)?;
         let ends = end.ends();
-        let local = ends.local.ok_or(io::ErrorKind::AddrNotAvailable)?;
-        let slot = channel.take_slot(&end.waker()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let local = ends.local.ok_or(Cause::Ended)?;
+        let slot = channel.take_slot(&end.waker()).ok_or(Cause::Full)?;
         let join = Join { slot, crc, secret, local, peer: ends.peer };
-        let asked = self.ask_to_join(channel, join, &end);
+        let asked = self.ask_to_join(channel, join, end);
         // A connection that stays with TCP keeps no slot.
-        asked.inspect_err(|_| channel.free_slot(slot, &end.waker()))
+        Ok(asked.inspect_err(|_| channel.free_slot(slot, &end.waker()))?)
     }
 
     fn ask_to_join(
@@ -197,7 +210,7 @@ impl Line {
         // Before the peer has it: the peer may send by it at once, and leave.
         end.move_to(Way { ring, channel: Arc::clone(channel), slot })?;
         let weak = Arc::downgrade(end);
-        let said = {
+        {
             // The questions go out in the order in which they are noted here.
             let mut asked = self.asked.lock();
             asked.push_back(Asked { slot, end: weak, crc });
@@ -206,8 +219,7 @@ impl Line {
                 asked.pop_back();
             }
             said
-        };
-        said.inspect_err(|_| end.stay())
+        }
     }
 
     /// The other process is gone, or does not keep to the rules.
@@ -222,9 +234,7 @@ impl Line {
         }
         let asked = std::mem::take(&mut *self.asked.lock());
         for end in asked.iter().filter_map(|asked| asked.end.upgrade()) {
-            let peer = end.ends().name();
-            tracing::info!(%peer, "no shared memory: the peer has ended its line and stays with TCP");
-            end.stay();
+            end.stay(Cause::BrokenOff.into());
         }
         if let Some(channel) = self.channel.get() {
             channel.end();
@@ -261,17 +271,21 @@ impl Line {
         let (Some(offers), Some(channel)) = (self.offers.upgrade(), self.channel.get()) else {
             return Err(io::ErrorKind::InvalidData.into());
         };
-        let moved = offers.take(join).and_then(|end| {
-            self.proven.store(true, Ordering::Relaxed);
-            let moved = move_to(&end, join, channel, memory.as_ref());
-            moved.inspect_err(|error| tracing::info!(%error, "no shared memory")).ok()?;
-            Some(end)
-        });
+        let end = offers.take(join);
+        let moved = match &end {
+            Some(end) => {
+                self.proven.store(true, Ordering::Relaxed);
+                move_to(end, join, channel, memory.as_ref())
+            }
+            None => Err(Cause::Ended.into()),
+        };
         let crc = offers.demands_crc();
-        let answer = Answer { slot: join.slot, taken: moved.is_some(), crc };
-        let answered = self.say(Message::Answer(answer), None);
-        if let Some(end) = moved {
-            end.send_by_way(crc || join.crc);
+        let taken = moved.map_err(Hindrance::code);
+        let answered = self.say(Message::Answer(Answer { slot: join.slot, taken, crc }), None);
+        match (end, moved) {
+            (Some(end), Ok(())) => end.send_by_way(crc || join.crc),
+            (Some(end), Err(why)) => end.stay(why),
+            (None, _) => {}
         }
         answered
     }
@@ -345,25 +359,22 @@ impl Line {
         let Asked { end, crc, .. } = asked.ok_or(io::ErrorKind::InvalidData)?;
         self.proven.store(true, Ordering::Relaxed);
         let Some(end) = end.upgrade() else { return Ok(()) };
-        if answer.taken {
-            end.send_by_way(crc || answer.crc);
-        } else {
-            tracing::info!(peer = %end.ends().name(), "no shared memory: the peer stays with TCP");
-            end.stay();
+        match answer.taken {
+            Ok(()) => end.send_by_way(crc || answer.crc),
+            Err(code) => end.stay(Hindrance::at_peer(code)),
         }
         Ok(())
     }
 }
 
 /// The process at the other end is of this user.
-fn check_user(socket: &SeqSocket) -> io::Result<()> {
+fn check_user(socket: &SeqSocket) -> Result<(), Hindrance> {
     let [own, _] = own_users();
-    let denied = |why| Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
     if socket.peer_user()? != own {
-        return denied("the process at the other end is another user's");
+        return Err(Cause::OtherUser.into());
     }
     if !is_known(own) {
-        return denied("this user namespace shows other users under the number of this one");
+        return Err(Cause::UnknownUsers.into());
     }
     Ok(())
 }
@@ -374,13 +385,21 @@ fn move_to(
     join: &Join,
     channel: &Arc<Channel>,
     memory: Option<&PassedFd>,
-) -> io::Result<()> {
-    let memory = memory.ok_or(io::ErrorKind::InvalidData)?;
+) -> Result<(), Hindrance> {
+    // As the two ends see them: otherwise something stands between them.
+    let Ends { local, peer } = end.ends();
+    let mirrored = local.map(canonical) == Some(canonical(join.peer))
+        && canonical(peer) == canonical(join.local);
+    if !mirrored {
+        return Err(Cause::Relay.into());
+    }
+    // The system passes fewer where this process has no descriptor left.
+    let memory = memory.ok_or(Cause::Descriptors)?;
     let ring = Ring::join(memory.as_fd(), ROOM)?;
     if !channel.set_slot(join.slot, &end.waker()) {
-        return Err(io::ErrorKind::InvalidData.into());
+        return Err(Cause::BrokenOff.into());
     }
-    end.move_to(Way { ring, channel: Arc::clone(channel), slot: join.slot })
+    Ok(end.move_to(Way { ring, channel: Arc::clone(channel), slot: join.slot })?)
 }
 
 impl Task for Line {

@@ -5,7 +5,8 @@
 //! Each is one packet of [`LEN`] bytes in the host's own byte order:
 //!
 //! ```text
-//!   0  magic and version   8  kind   10  slot   12  flags   16  secret   24, 52  addresses
+//!   0  magic and version   8  kind   10  slot   12  flags   13  hindrance   16  secret
+//!  24, 52  addresses
 //! ```
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -49,8 +50,8 @@ pub(super) struct Join {
 pub(super) struct Answer {
     /// That of the question.
     pub(super) slot: u16,
-    /// The connection moves.
-    pub(super) taken: bool,
+    /// The connection moves; otherwise the number of what hinders it.
+    pub(super) taken: Result<(), u8>,
     /// With CRCs.
     pub(super) crc: bool,
 }
@@ -73,7 +74,8 @@ impl Message {
             Self::Answer(Answer { slot, taken, crc }) => {
                 octets[8] = 3;
                 octets[10..12].copy_from_slice(&slot.to_ne_bytes());
-                octets[12] = if *crc { CRC } else { 0 } | if *taken { TAKEN } else { 0 };
+                octets[12] = if *crc { CRC } else { 0 } | if taken.is_ok() { TAKEN } else { 0 };
+                octets[13] = taken.err().unwrap_or(0);
             }
         }
         octets
@@ -96,7 +98,10 @@ impl Message {
                 local: parse(part(octets, 24)),
                 peer: parse(part(octets, 52)),
             })),
-            3 => Some(Self::Answer(Answer { slot, taken: octets[12] & TAKEN != 0, crc })),
+            3 => {
+                let taken = if octets[12] & TAKEN != 0 { Ok(()) } else { Err(octets[13]) };
+                Some(Self::Answer(Answer { slot, taken, crc }))
+            }
             _ => None,
         }
     }
@@ -151,11 +156,8 @@ mod tests {
             join.prop_map(|((slot, crc, secret), local, peer)| {
                 Message::Join(Join { slot, crc, secret, local, peer })
             }),
-            any::<(u16, bool, bool)>().prop_map(|(slot, taken, crc)| Message::Answer(Answer {
-                slot,
-                taken,
-                crc
-            })),
+            any::<(u16, Result<(), u8>, bool)>()
+                .prop_map(|(slot, taken, crc)| Message::Answer(Answer { slot, taken, crc })),
         ]
     }
 

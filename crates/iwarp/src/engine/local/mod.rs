@@ -14,10 +14,16 @@
 //! Only processes of one user do this: a process could have the other wait, by the bells that they
 //! share.
 //!
-//! A step that fails leaves the connection with TCP. The lines stay for as long as both
-//! processes live: the end of one is the end of the rings of that process.
+//! A step that fails leaves the connection with TCP. The end that finds the [`Hindrance`] tells the
+//! other, in the stream or in its answer, and a line of the log at each end says what is missing.
+//! With `IWARP_LOCAL=require` that is the end of the connection.
+//!
+//! A line stays for as long as connections use it: the end of one process is the end of the rings
+//! that it shares.
 
 mod end;
+mod hindrance;
+mod host;
 mod line;
 mod message;
 
@@ -32,14 +38,18 @@ use std::time::Duration;
 use iwarp_os::socket::is_shortage;
 use iwarp_os::unix::SeqListener;
 use iwarp_os::{Interest, Ready};
+use iwarp_types::Time;
 
 pub(crate) use self::end::LocalEnd;
+pub(crate) use self::hindrance::{Cause, Hindrance};
+pub(crate) use self::host::{have_one_address, is_within_host};
 use self::line::{Line, Offers};
 use self::message::Join;
 use crate::engine::sync::Mutex;
 use crate::engine::tasks::Task;
 use crate::engine::worker::Worker;
-use crate::port::{Descriptors, Ends, canonical};
+use crate::port::Descriptors;
+use crate::report;
 
 /// Offers that wait for the initiator at most; those of connections that have ended are not
 /// counted.
@@ -50,6 +60,10 @@ const UNPROVEN: usize = 32;
 const BACKLOG: u16 = 64;
 /// Time for which the listener rests when descriptors or memory have run out.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Time after which an initiator asks again whose peer has too many that wait.
+const AGAIN: Duration = Duration::from_millis(10);
+/// Time within which the ends of a connection agree.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Terms of an offer, as the responder tells them to its peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,8 +79,8 @@ pub(crate) struct Locals {
     itself: Weak<Self>,
     worker: Arc<Worker>,
     demands_crc: bool,
-    /// The name under which this process listens, once that was tried; none where it cannot.
-    name: Mutex<Option<Option<u64>>>,
+    /// The name under which this process listens.
+    name: Mutex<Option<u64>>,
     offers: Mutex<HashMap<u64, Weak<dyn LocalEnd>>>,
     /// The lines that this process has begun, by the name of the other. The worker has them.
     lines: Mutex<HashMap<u64, Weak<Line>>>,
@@ -80,6 +94,19 @@ struct Listening {
     task: AtomicU64,
     socket: SeqListener,
     locals: Weak<Locals>,
+}
+
+/// The reason for which a process is not joined.
+enum Cannot {
+    /// Too many wait for it.
+    Yet,
+    AtAll(Hindrance),
+}
+
+impl From<Hindrance> for Cannot {
+    fn from(why: Hindrance) -> Self {
+        Self::AtAll(why)
+    }
 }
 
 impl fmt::Debug for Locals {
@@ -113,41 +140,27 @@ impl Locals {
         })
     }
 
-    /// The offer that the responder of a connection makes. None where this process cannot listen,
-    /// or too many are open.
-    pub(crate) fn offer(&self, end: Weak<dyn LocalEnd>) -> Option<Offer> {
-        let name = self.name()?;
-        let secret = random().ok()?;
+    /// The offer that the responder of a connection makes.
+    pub(crate) fn offer(&self, end: Weak<dyn LocalEnd>) -> Result<Offer, Hindrance> {
+        let name = {
+            let mut name = self.name.lock();
+            // A process that could not listen may be able to now.
+            *match &mut *name {
+                Some(name) => name,
+                none => none.insert(self.listen()?),
+            }
+        };
+        let secret = random()?;
         let mut offers = self.offers.lock();
         if offers.len() >= OFFERS {
             offers.retain(|_, end| end.strong_count() > 0);
         }
-        if offers.len() >= OFFERS || offers.try_reserve(1).is_err() {
-            return None;
+        if offers.len() >= OFFERS {
+            return Err(Cause::Full.into());
         }
+        offers.try_reserve(1).map_err(|_| Cause::Memory)?;
         offers.insert(secret, end);
-        Some(Offer { name, secret })
-    }
-
-    /// The name under which this process listens.
-    fn name(&self) -> Option<u64> {
-        let mut known = self.name.lock();
-        if let Some(name) = *known {
-            return name;
-        }
-        let name = match self.listen() {
-            Ok(name) => Some(name),
-            Err(error) => {
-                tracing::info!(%error, "no shared memory: cannot listen");
-                if is_shortage(&error) {
-                    // The next connection tries again.
-                    return None;
-                }
-                None
-            }
-        };
-        *known = Some(name);
-        name
+        Ok(Offer { name, secret })
     }
 
     /// Listens under a new name.
@@ -169,29 +182,38 @@ impl Locals {
     }
 
     /// The initiator of a connection has heard the offer: the worker follows it.
-    pub(crate) fn follow(self: &Arc<Self>, offer: Offer, end: Arc<dyn LocalEnd>) {
-        let locals = Arc::downgrade(self);
-        self.worker.soon(Box::new(move || {
-            let Some(locals) = locals.upgrade() else { return };
-            let peer = end.ends().name();
-            if let Err(error) = locals.join(offer, end) {
-                tracing::info!(%peer, %error, "no shared memory: the connection stays with TCP");
-            }
-        }));
+    pub(crate) fn follow(&self, offer: Offer, end: Arc<dyn LocalEnd>) {
+        let now = self.worker.clock().now();
+        self.follow_at(now, offer, end, now.plus(PATIENCE));
     }
 
-    fn join(&self, Offer { name, secret }: Offer, end: Arc<dyn LocalEnd>) -> io::Result<()> {
+    fn follow_at(&self, at: Time, offer: Offer, end: Arc<dyn LocalEnd>, until: Time) {
+        let locals = Weak::clone(&self.itself);
+        let follow = move || {
+            let Some(locals) = locals.upgrade() else { return };
+            let next = locals.worker.clock().now().plus(AGAIN);
+            match locals.join(offer, &end) {
+                Ok(()) => {}
+                Err(Cannot::Yet) if next < until => locals.follow_at(next, offer, end, until),
+                Err(Cannot::Yet) => end.decline(Cause::Late.into()),
+                Err(Cannot::AtAll(why)) => end.decline(why),
+            }
+        };
+        self.worker.at(at, Box::new(follow));
+    }
+
+    fn join(&self, Offer { name, secret }: Offer, end: &Arc<dyn LocalEnd>) -> Result<(), Cannot> {
         let line = self.line_to(name)?;
-        let asked = line.ask(secret, self.demands_crc, Arc::clone(&end));
+        let asked = line.ask(secret, self.demands_crc, end);
         if asked.is_err() && line.is_over() {
             // It was about to be closed.
-            return self.line_to(name)?.ask(secret, self.demands_crc, end);
+            return Ok(self.line_to(name)?.ask(secret, self.demands_crc, end)?);
         }
-        asked
+        Ok(asked?)
     }
 
     /// The line to the process with that name.
-    fn line_to(&self, name: u64) -> io::Result<Arc<Line>> {
+    fn line_to(&self, name: u64) -> Result<Arc<Line>, Cannot> {
         let mut lines = self.lines.lock();
         lines.retain(|_, line| line.strong_count() > 0);
         if let Some(line) = lines.get(&name).and_then(Weak::upgrade)
@@ -199,7 +221,7 @@ impl Locals {
         {
             return Ok(line);
         }
-        lines.try_reserve(1).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        lines.try_reserve(1).map_err(|_| Hindrance::from(Cause::Memory))?;
         let line = Line::begin(socket_name(name).as_bytes(), self.as_offers(), &self.worker)?;
         lines.insert(name, Arc::downgrade(&line));
         Ok(line)
@@ -226,12 +248,7 @@ impl Locals {
 
 impl Offers for Locals {
     fn take(&self, join: &Join) -> Option<Arc<dyn LocalEnd>> {
-        let end = self.offers.lock().remove(&join.secret)?.upgrade()?;
-        // As the two ends see them: otherwise something stands between them.
-        let Ends { local, peer } = end.ends();
-        let mirrored = local.map(canonical) == Some(canonical(join.peer))
-            && canonical(peer) == canonical(join.local);
-        mirrored.then_some(end)
+        self.offers.lock().remove(&join.secret)?.upgrade()
     }
 
     fn demands_crc(&self) -> bool {
@@ -246,19 +263,25 @@ impl Task for Listening {
             match self.socket.accept() {
                 Ok(socket) => match Line::came(socket, locals.as_offers(), &locals.worker) {
                     Ok(line) => locals.came(&line),
-                    Err(error) => tracing::info!(%error, "no shared memory with a process"),
+                    Err(why) => not_with_process(why),
                 },
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) => {
-                    tracing::info!(%error, "no shared memory with a process that asks for it");
                     if is_shortage(&error) {
                         self.pause(&locals.worker);
                     }
+                    not_with_process(error.into());
                     return;
                 }
             }
         }
     }
+}
+
+/// A process has asked for shared memory, for a connection that is not known yet.
+fn not_with_process(why: Hindrance) {
+    let error = why.error().map(tracing::field::display);
+    report!(INFO, error, "a process of this host asks for shared memory in vain: {}", why.line());
 }
 
 impl Listening {

@@ -313,7 +313,7 @@ impl Link {
             tx: Token::new(Tx::new(terms, endpoint.who, options.mulpdu, &*stream)),
             may_hold: stream.may_hold(),
             waker: MemberWaker::of(&*stream).map_or_else(OnceLock::new, OnceLock::from),
-            local: Local::new(terms, &*stream),
+            local: Local::new(terms, &*stream, options.local),
             flags: Flags::new(),
             reactor: Reactor::new(),
             stream,

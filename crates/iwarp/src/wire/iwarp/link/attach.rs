@@ -128,6 +128,7 @@ impl Link {
             // Bytes that it took in with the start-up frame nothing else reports.
             link.deliver();
         }
+        link.begin_to_agree();
         link.transmit();
         link.settle();
         Ok(())

@@ -5,29 +5,40 @@
 //! The responder offers it, once the peer's hello frame says that it would move; the initiator
 //! follows the offer (`engine/local`). The worker then gives the stream its ring. Each direction
 //! switches between two message units, so that the CRCs of the rest may be left out.
+//!
+//! A connection within the host is *decided* when it moves, or when this end knows why it cannot;
+//! the log has a line for either. One that is not decided goes on by TCP. With
+//! `IWARP_LOCAL=require` it has a bounded time for that, and ends if it cannot move.
 
 use std::io;
 use std::sync::{Arc, Weak};
 
 use iwarp_proto::mpa::startup::{Negotiated, Role};
 use iwarp_proto::qp::{PeerIsLocal, Qp};
+use iwarp_types::Extensions;
 
 use super::Link;
 use crate::engine::group::{Member, MemberWaker};
-use crate::engine::local::{LocalEnd, Locals, Offer};
+use crate::engine::local::{Cause, Hindrance, LocalEnd, Locals, Offer, PATIENCE, have_one_address};
 use crate::engine::mover::StreamMover;
+use crate::engine::options::LocalPath;
 use crate::engine::sync::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use crate::port::local::Way;
 use crate::port::{Ends, Port, Readiness, Wake, Waker, WakerSlot};
+use crate::report;
 
 /// No part, or no more.
 const DONE: u8 = 0;
 const OFFERS: u8 = 1;
 const FOLLOWS: u8 = 2;
+/// The peer has an offer, and may decline.
+const OFFERED: u8 = 3;
+/// The stream cannot move, and a peer that would is told.
+const STAYS: u8 = 4;
 
-/// Receives after which an offer that has not come is not waited for any more: each looks at the
-/// core once more.
-const PATIENCE: u32 = 1024;
+/// Receives after which a word of the peer that has not come is not waited for any more: each looks
+/// at the core once more.
+const LOOKS: u32 = 1024;
 
 /// The part of this end in the agreement that is still to be played, and what came of it.
 #[derive(Debug)]
@@ -37,56 +48,130 @@ pub(super) struct Local {
     looks: AtomicU32,
     /// The poll groups that it joins from now on are woken by what comes past TCP.
     woken: AtomicBool,
+    /// It is known whether the stream moves.
+    decided: AtomicBool,
 }
 
 impl Local {
-    pub(super) fn new(terms: Option<&Negotiated>, stream: &dyn Port) -> Self {
-        let part = match terms.filter(|_| stream.local().is_some()) {
-            Some(Negotiated { role: Role::Responder, .. }) => OFFERS,
-            Some(Negotiated { role: Role::Initiator, .. }) => FOLLOWS,
-            None => DONE,
+    /// `way`: the one that the program wants within the host.
+    pub(super) fn new(terms: Option<&Negotiated>, stream: &dyn Port, way: LocalPath) -> Self {
+        let may_move = stream.local().is_some();
+        let part = match terms.map(|terms| terms.role) {
+            _ if way == LocalPath::Off => DONE,
+            Some(Role::Responder) if may_move => OFFERS,
+            Some(Role::Initiator) if may_move => FOLLOWS,
+            Some(_) if !stream.is_systems() && have_one_address(stream.ends()) => STAYS,
+            _ => DONE,
         };
-        Self { part: AtomicU8::new(part), looks: AtomicU32::new(0), woken: AtomicBool::new(false) }
+        Self {
+            part: AtomicU8::new(part),
+            looks: AtomicU32::new(0),
+            woken: AtomicBool::new(false),
+            decided: AtomicBool::new(part == DONE),
+        }
     }
 
     #[inline]
     pub(super) fn is_due(&self) -> bool {
         self.part.load(Ordering::Relaxed) != DONE
     }
+
+    /// True if the core is to be looked at once more.
+    fn looks_again(&self) -> bool {
+        self.looks.fetch_add(1, Ordering::Relaxed) < LOOKS
+    }
 }
 
 impl Link {
+    /// The connection is there. What is known to keep it with TCP is told now.
+    pub(super) fn begin_to_agree(&self) {
+        let options = &self.endpoint.engine.options;
+        match self.local.part.load(Ordering::Relaxed) {
+            DONE => {}
+            STAYS => self.decide(Cause::Wrapped.into()),
+            _ if options.extensions != Extensions::Ask => self.decide(Cause::NoHello.into()),
+            _ if options.local == LocalPath::Require => {
+                let weak = Weak::clone(&self.itself);
+                let end = move || {
+                    if let Some(link) = weak.upgrade() {
+                        link.agreement_is_late();
+                    }
+                };
+                self.endpoint.engine.worker.at(self.endpoint.now().plus(PATIENCE), Box::new(end));
+            }
+            _ => {}
+        }
+    }
+
     /// Looks whether the peer has said that it would move, or has offered it.
     #[cold]
     pub(super) fn agree(&self) {
         let part = self.local.part.load(Ordering::Relaxed);
-        let (peer, offer) =
-            self.endpoint.with_own(|qp: &mut Qp| (qp.peer_is_local(), qp.heard_offer()));
-        match (peer, part, offer) {
-            // There is more to come.
-            (PeerIsLocal::Unknown, ..) | (PeerIsLocal::Willing, FOLLOWS, None)
-                if self.local.looks.fetch_add(1, Ordering::Relaxed) < PATIENCE =>
-            {
-                return;
-            }
-            _ => {}
+        let word = self.endpoint.with_own(|qp: &mut Qp| Word::of(qp));
+        if word.is_awaited(part) && (self.is_required() || self.local.looks_again()) {
+            return;
         }
+        let is_willing = matches!(word, Word::Willing | Word::Offered(_));
+        let next = if part == OFFERS && is_willing { OFFERED } else { DONE };
         // Another thread may be at it.
-        let is_ours = part != DONE && self.local.part.swap(DONE, Ordering::Relaxed) == part;
-        if !is_ours || peer != PeerIsLocal::Willing {
+        let is_ours = part != DONE && self.local.part.swap(next, Ordering::Relaxed) == part;
+        if !is_ours {
             return;
         }
         let end: Weak<dyn LocalEnd> = Weak::<Self>::clone(&self.itself);
         let locals = self.locals();
-        if part == OFFERS {
-            let Some(Offer { name, secret }) = locals.offer(end) else { return };
-            let offer = iwarp_proto::qp::Offer { name, secret };
-            self.endpoint.with_own(|qp: &mut Qp| qp.offer(offer));
-            self.send();
-        } else if let (Some(offer), Some(end)) = (offer, end.upgrade()) {
-            let iwarp_proto::qp::Offer { name, secret } = offer;
-            locals.follow(Offer { name, secret }, end);
+        match (part, word) {
+            (OFFERS, Word::Willing | Word::Offered(_)) => match locals.offer(end) {
+                Ok(Offer { name, secret }) => {
+                    let offer = iwarp_proto::qp::Offer { name, secret };
+                    self.endpoint.with_own(|qp: &mut Qp| qp.offer(offer));
+                    self.send();
+                }
+                Err(why) => self.decline(why),
+            },
+            (FOLLOWS, Word::Offered(offer)) => {
+                if let Some(end) = end.upgrade() {
+                    locals.follow(offer, end);
+                }
+            }
+            (STAYS, _) if is_willing => self.decline(Cause::Wrapped.into()),
+            // The initiator may come still.
+            (OFFERED, Word::Willing | Word::Offered(_)) => {}
+            (_, word) => self.stay(word.hindrance()),
         }
+    }
+
+    /// The time is over in which the connection was to move.
+    #[cold]
+    fn agreement_is_late(&self) {
+        if !self.local.decided.load(Ordering::Acquire) {
+            let word = self.endpoint.with_own(|qp: &mut Qp| Word::of(qp));
+            self.stay(word.hindrance());
+        }
+    }
+
+    fn is_required(&self) -> bool {
+        self.endpoint.engine.options.local == LocalPath::Require
+    }
+
+    /// It is known why the connection stays with TCP.
+    #[cold]
+    fn decide(&self, why: Hindrance) {
+        if self.is_closed() || why.cause == Cause::Ended {
+            return;
+        }
+        if self.local.decided.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if self.is_required() {
+            self.endpoint.with(|core| core.fail_locally(why.line_of_demand()));
+            self.send();
+            self.settle();
+            return;
+        }
+        let (qp, peer) = (self.endpoint.id(), self.stream.ends().name());
+        let error = why.error().map(tracing::field::display);
+        report!(fate INFO, qp, %peer, error, "the connection stays with TCP: {}", why.line());
     }
 
     fn locals(&self) -> Arc<Locals> {
@@ -155,19 +240,85 @@ impl LocalEnd for Link {
 
     fn send_by_way(&self, crc: bool) {
         let Some(port) = self.stream.local() else { return };
-        let (qp, peer) = (self.endpoint.id(), self.stream.ends().name());
-        tracing::info!(qp, %peer, crc, "moved from TCP to shared memory");
+        self.local.part.store(DONE, Ordering::Relaxed);
+        if !self.local.decided.swap(true, Ordering::AcqRel) {
+            let (qp, peer) = (self.endpoint.id(), self.stream.ends().name());
+            let crc = if crc { "on" } else { "off" };
+            report!(fate INFO, qp, %peer, crc, "the connection moves from TCP to shared memory");
+        }
         port.permit(crc);
         // The transmitter switches before its next message unit.
         self.send();
         self.settle();
     }
 
-    fn stay(&self) {
+    fn stay(&self, why: Hindrance) {
+        self.local.part.store(DONE, Ordering::Relaxed);
         if let Some(link) = self.itself.upgrade()
             && let Err(error) = link.rejoin(false)
         {
             self.lose(&error);
+        }
+        self.decide(why);
+    }
+
+    fn decline(&self, why: Hindrance) {
+        self.endpoint.with_own(|qp: &mut Qp| {
+            if qp.peer_is_local() == PeerIsLocal::Willing {
+                qp.decline(why.code().into());
+            }
+        });
+        self.send();
+        self.stay(why);
+    }
+}
+
+/// The last word of the peer on whether the stream moves.
+#[derive(Clone, Copy, Debug)]
+enum Word {
+    /// It has said nothing yet.
+    None,
+    /// It does not say what only this library says.
+    Foreign,
+    Unwilling,
+    Willing,
+    Offered(Offer),
+    Declined(u8),
+}
+
+impl Word {
+    fn of(qp: &Qp) -> Self {
+        match (qp.peer_is_local(), qp.heard_decline(), qp.heard_offer()) {
+            (PeerIsLocal::Unknown, ..) => Self::None,
+            (PeerIsLocal::Foreign, ..) => Self::Foreign,
+            (PeerIsLocal::Unwilling, ..) => Self::Unwilling,
+            (PeerIsLocal::Willing, Some(code), _) => {
+                Self::Declined(u8::try_from(code).unwrap_or(0))
+            }
+            (PeerIsLocal::Willing, None, Some(iwarp_proto::qp::Offer { name, secret })) => {
+                Self::Offered(Offer { name, secret })
+            }
+            (PeerIsLocal::Willing, None, None) => Self::Willing,
+        }
+    }
+
+    /// True if an end with that part expects another one.
+    const fn is_awaited(self, part: u8) -> bool {
+        match self {
+            Self::None => true,
+            Self::Willing => matches!(part, FOLLOWS | OFFERED),
+            Self::Offered(_) => part == OFFERED,
+            Self::Foreign | Self::Unwilling | Self::Declined(_) => false,
+        }
+    }
+
+    /// What keeps the stream with TCP if this was the last one.
+    fn hindrance(self) -> Hindrance {
+        match self {
+            Self::None | Self::Willing | Self::Offered(_) => Cause::Late.into(),
+            Self::Foreign => Cause::PeerForeign.into(),
+            Self::Unwilling => Cause::PeerUnwilling.into(),
+            Self::Declined(code) => Hindrance::at_peer(code),
         }
     }
 }

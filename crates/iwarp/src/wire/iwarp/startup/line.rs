@@ -15,6 +15,7 @@ use iwarp_types::StartupError;
 
 use crate::connect::{ConnectError, ConnectParams};
 use crate::engine::Engine;
+use crate::engine::local::is_within_host;
 use crate::engine::options::{KeepAlive, LocalPath, Options};
 use crate::engine::tasks::{Task, Tasks};
 use crate::engine::worker::Worker;
@@ -334,14 +335,6 @@ pub(crate) fn operate(line: Line, options: &Options) -> io::Result<Box<dyn Port>
         return Ok(Box::new(LocalPort::new(port)));
     }
     Ok(port)
-}
-
-/// True if both ends have one address, or one of the loopback interface: they are in one network.
-fn is_within_host(Ends { local, peer }: Ends) -> bool {
-    local.is_some_and(|local| {
-        let (local, peer) = (local.ip().to_canonical(), peer.ip().to_canonical());
-        local == peer || (local.is_loopback() && peer.is_loopback())
-    })
 }
 
 /// Adds what has come, but no more than `most` bytes; of a port that holds some more than once.
