@@ -14,6 +14,7 @@ pub mod pages;
 pub mod process;
 pub mod raw;
 pub mod reports;
+pub mod sandbox;
 pub mod scene;
 pub mod sessions;
 pub mod sharers;

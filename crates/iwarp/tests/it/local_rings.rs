@@ -115,7 +115,7 @@ fn an_end_that_does_not_move_keeps_the_connection_with_tcp() {
 }
 
 /// Passes on what comes in at an address, as a relay does.
-fn relay(to: SocketAddr) -> SocketAddr {
+pub(crate) fn relay(to: SocketAddr) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     thread::spawn(move || {

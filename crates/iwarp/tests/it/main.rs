@@ -31,6 +31,7 @@
 //!   local_hosts         users and namespaces decide whether two processes share memory
 //!   local_refused       refused system calls and shortages leave connections with TCP
 //!   local_kills         a process survives its peers' ends, and keeps nothing of shared memory
+//!   local_required      a connection that must move to shared memory says what is missing
 //!   last_octet          a program that sees the last byte of a Write sees all of it
 //!   memory              peers with the right to it reach registered memory, until its end
 //!   vanished            memory that a program takes away fails one request, and no other
@@ -151,6 +152,7 @@ mod limits;
 mod local_hosts;
 mod local_kills;
 mod local_refused;
+mod local_required;
 mod local_rings;
 mod memory;
 mod metrics;

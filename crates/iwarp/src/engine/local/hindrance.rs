@@ -222,7 +222,7 @@ mod tests {
             assert_eq!(told.cause, cause);
             assert!(told.line_of_demand().ends_with(told.line()));
         }
-        for code in [0, 15, 255] {
+        for code in [0, 16, 255] {
             assert_eq!(Hindrance::at_peer(code).cause, Cause::BrokenOff);
         }
     }

@@ -22,7 +22,8 @@ use crate::engine::group::{Member, MemberWaker};
 use crate::engine::local::{Cause, Hindrance, LocalEnd, Locals, Offer, PATIENCE, have_one_address};
 use crate::engine::mover::StreamMover;
 use crate::engine::options::LocalPath;
-use crate::engine::sync::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use crate::engine::sync::{AtomicBool, AtomicU8, AtomicU32, Mutex, Ordering};
+use crate::engine::timers::Alarm;
 use crate::port::local::Way;
 use crate::port::{Ends, Port, Readiness, Wake, Waker, WakerSlot};
 use crate::report;
@@ -50,6 +51,8 @@ pub(super) struct Local {
     woken: AtomicBool,
     /// It is known whether the stream moves.
     decided: AtomicBool,
+    /// The end of the time in which it has to move.
+    alarm: Mutex<Option<Alarm>>,
 }
 
 impl Local {
@@ -68,6 +71,7 @@ impl Local {
             looks: AtomicU32::new(0),
             woken: AtomicBool::new(false),
             decided: AtomicBool::new(part == DONE),
+            alarm: Mutex::default(),
         }
     }
 
@@ -97,7 +101,9 @@ impl Link {
                         link.agreement_is_late();
                     }
                 };
-                self.endpoint.engine.worker.at(self.endpoint.now().plus(PATIENCE), Box::new(end));
+                let timers = &self.endpoint.engine.timers;
+                let alarm = timers.at(timers.now().plus(PATIENCE), Box::new(end));
+                *self.local.alarm.lock() = Some(alarm);
             }
             _ => {}
         }
@@ -144,8 +150,11 @@ impl Link {
     /// The time is over in which the connection was to move.
     #[cold]
     fn agreement_is_late(&self) {
-        if !self.local.decided.load(Ordering::Acquire) {
-            let word = self.endpoint.with_own(|qp: &mut Qp| Word::of(qp));
+        if self.is_closed() || self.local.decided.load(Ordering::Acquire) {
+            return;
+        }
+        // The queue pair may have another stream by now, even another core.
+        if let Some(word) = self.endpoint.with_if(|qp: &mut Qp, _| Word::of(qp)) {
             self.stay(word.hindrance());
         }
     }
@@ -263,7 +272,11 @@ impl LocalEnd for Link {
     }
 
     fn decline(&self, why: Hindrance) {
-        self.endpoint.with_own(|qp: &mut Qp| {
+        if self.is_closed() {
+            return;
+        }
+        // As above.
+        self.endpoint.with_if(|qp: &mut Qp, _| {
             if qp.peer_is_local() == PeerIsLocal::Willing {
                 qp.decline(why.code().into());
             }
