@@ -54,14 +54,25 @@ impl EpollBell {
             && self.channels.lock().iter().any(|channel| channel.is_over())
     }
 
-    /// Forgets the channels that are over, and returns those that there were.
-    fn forget_over(
+    /// Forgets the channels that are over, takes in `another`, and returns those that there were.
+    fn renew(
         &self,
         epoll: &Epoll,
         hushed: bool,
-    ) -> Result<Arc<Vec<Arc<Channel>>>, OutOfMemory> {
+        another: Option<&Arc<Channel>>,
+    ) -> io::Result<Arc<Vec<Arc<Channel>>>> {
         let mut channels = self.channels.lock();
-        let living = Self::living(&channels)?;
+        let mut living = Vec::new();
+        living.try_reserve_exact(channels.len() + 1).map_err(|_| OutOfMemory)?;
+        living.extend(channels.iter().filter(|channel| !channel.is_over()).cloned());
+        let is_there = |channel: &Arc<Channel>| living.iter().any(|one| Arc::ptr_eq(one, channel));
+        if let Some(channel) = another.filter(|channel| !is_there(channel)) {
+            epoll.add(channel.bell(), BELL, Interest::READ)?;
+            living.push(Arc::clone(channel));
+            if !hushed {
+                channel.listen();
+            }
+        }
         for over in channels.iter().filter(|channel| channel.is_over()) {
             // The other process may have a duplicate, and go on ringing it.
             let _ = epoll.delete(over.bell());
@@ -71,14 +82,6 @@ impl EpollBell {
         }
         self.has_channels.store(!living.is_empty(), Ordering::Release);
         Ok(std::mem::replace(&mut *channels, Arc::new(living)))
-    }
-
-    /// The channels of processes that are there, with room for one more.
-    fn living(channels: &[Arc<Channel>]) -> Result<Vec<Arc<Channel>>, OutOfMemory> {
-        let mut living = Vec::new();
-        living.try_reserve_exact(channels.len() + 1).map_err(|_| OutOfMemory)?;
-        living.extend(channels.iter().filter(|channel| !channel.is_over()).cloned());
-        Ok(living)
     }
 }
 
@@ -139,7 +142,7 @@ impl Woken {
         self.list.bell().each_channel(Channel::rang);
         if self.list.bell().has_one_that_is_over() {
             // Dropped without the locks. Where there is no memory for the list, the next ring does.
-            drop(self.list.change_bell(|bell, hushed| bell.forget_over(epoll, hushed)));
+            drop(self.list.change_bell(|bell, hushed| bell.renew(epoll, hushed, None)));
         }
         self.list.bell().has_channels.load(Ordering::Acquire)
     }
@@ -203,25 +206,9 @@ impl Group {
     pub(crate) fn add_channel(&self, channel: &Arc<Channel>) -> io::Result<()> {
         let epoll = self.made_epoll()?;
         self.hang_bell(epoll)?;
+        let add = |bell: &EpollBell, hushed: bool| bell.renew(epoll, hushed, Some(channel));
         // Dropped without the locks.
-        let mut before = None;
-        let add = |bell: &EpollBell, hushed: bool| -> io::Result<()> {
-            before = Some(bell.forget_over(epoll, hushed)?);
-            let mut channels = bell.channels.lock();
-            if channels.iter().any(|other| Arc::ptr_eq(other, channel)) {
-                return Ok(());
-            }
-            let mut all = EpollBell::living(&channels)?;
-            epoll.add(channel.bell(), BELL, Interest::READ)?;
-            all.push(Arc::clone(channel));
-            *channels = Arc::new(all);
-            bell.has_channels.store(true, Ordering::Release);
-            if !hushed {
-                channel.listen();
-            }
-            Ok(())
-        };
-        self.woken.list.change_bell(add)?;
+        drop(self.woken.list.change_bell(add)?);
         // Marked before it listened.
         channel.look();
         Ok(())
