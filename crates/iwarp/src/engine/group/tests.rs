@@ -15,7 +15,7 @@ use super::{Group, Member, MemberWaker, Memberships};
 use crate::engine::poll_set::By;
 use crate::engine::worker::Worker;
 use crate::port::local::Channel;
-use crate::port::{Descriptors, Wake, Waker, WakerSlot};
+use crate::port::{Clock, Descriptors, Wake, Waker, WakerSlot};
 
 /// A member that its descriptor reports until it is woken by what comes past that.
 #[derive(Debug)]
@@ -86,8 +86,9 @@ impl Member for Moving {
     fn lose(&self, _: &io::Error) {}
 }
 
+/// A group that only the test drives.
 fn group() -> Arc<Group> {
-    Group::new(&Worker::start().unwrap(), Default::default())
+    Group::new(&Worker::without_thread(Clock::system()).unwrap(), Default::default())
 }
 
 /// A channel, and its end in the other process.
