@@ -5,8 +5,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use iwarp::cm::{self, ConnectParams};
-use iwarp::{Access, AtomicOp, Buffer, LocalPath, MemoryRegion, SendOp, TaggedOffset};
+use iwarp::cm::{self, ConnectParams, Connection};
+use iwarp::{Access, AtomicOp, Buffer, Device, LocalPath, MemoryRegion, SendOp, TaggedOffset};
 use iwarp_kit::child::Server;
 use iwarp_kit::ending::how;
 use iwarp_kit::pattern;
@@ -72,17 +72,7 @@ const BULK_WORK: u64 = 16;
 pub(crate) fn run(settings: &Settings, server: &Server, teller: &Teller) -> Result<()> {
     let journal = teller.journal.as_ref();
     let device = settings.device(journal, LocalPath::Off)?;
-    teller.chapter("Before the connection", BEFORE);
-    let end = End::noted(&device, journal.cloned())?;
-    let small = end.allocate(4096, Access::LOCAL_WRITE)?;
-    teller.chapter("Connection", CONNECTION);
-    end.note(|| Deed::new("connect", server.addr.to_string(), "rdma_connect"));
-    let params = ConnectParams::default();
-    let connection = cm::connect(&device, server.addr, &end.qp, &params, PATIENCE)
-        .with_context(|| format!("cannot connect to {}", server.addr))?;
-    end.note(|| Deed::new("established", "an event", "RDMA_CM_EVENT_ESTABLISHED"));
-    let lent = Lent::decode(connection.private_data())?;
-    ensure!(lent.len == (BULK + settings.size) as u64, "the server lends {} bytes", lent.len);
+    let (connection, mut client) = Client::connect(&device, settings, server, teller)?;
 
     println!("{}", console::style("RDMA between two processes, over plain TCP").bold());
     println!();
@@ -103,8 +93,6 @@ pub(crate) fn run(settings: &Settings, server: &Server, teller: &Teller) -> Resu
     );
     report::process("client", &about);
 
-    let teller = teller.clone();
-    let mut client = Client { end, small, lent, server: server.id(), teller };
     let result = client.everything(settings.size);
     if result.as_ref().is_err_and(|error| matches!(error.downcast_ref(), Some(WaitError::Ended))) {
         return result.context(how(connection.wait_disconnected(Some(PATIENCE))));
@@ -126,13 +114,7 @@ pub(crate) fn measure_locally(
     teller: &Teller,
 ) -> Result<bool> {
     let device = settings.device(None, LocalPath::Auto)?;
-    let end = End::noted(&device, None)?;
-    let small = end.allocate(4096, Access::LOCAL_WRITE)?;
-    let connection =
-        cm::connect(&device, server.addr, &end.qp, &ConnectParams::default(), PATIENCE)
-            .with_context(|| format!("cannot connect to {}", server.addr))?;
-    let lent = Lent::decode(connection.private_data())?;
-    let mut client = Client { end, small, lent, server: server.id(), teller: teller.clone() };
+    let (connection, mut client) = Client::connect(&device, settings, server, teller)?;
     let moved = client.moves()?;
     if moved {
         teller.headline("How fast in shared memory, as between any two processes of a host");
@@ -152,6 +134,28 @@ struct Client {
 }
 
 impl Client {
+    /// Connects to the server, which tells what it lends.
+    fn connect(
+        device: &Device,
+        settings: &Settings,
+        server: &Server,
+        teller: &Teller,
+    ) -> Result<(Connection, Self)> {
+        teller.chapter("Before the connection", BEFORE);
+        let end = End::noted(device, teller.journal.clone())?;
+        let small = end.allocate(4096, Access::LOCAL_WRITE)?;
+        teller.chapter("Connection", CONNECTION);
+        end.note(|| Deed::new("connect", server.addr.to_string(), "rdma_connect"));
+        let params = ConnectParams::default();
+        let connection = cm::connect(device, server.addr, &end.qp, &params, PATIENCE)
+            .with_context(|| format!("cannot connect to {}", server.addr))?;
+        end.note(|| Deed::new("established", "an event", "RDMA_CM_EVENT_ESTABLISHED"));
+        let lent = Lent::decode(connection.private_data())?;
+        ensure!(lent.len == (BULK + settings.size) as u64, "the server lends {} bytes", lent.len);
+        let (server, teller) = (server.id(), teller.clone());
+        Ok((connection, Self { end, small, lent, server, teller }))
+    }
+
     fn memory(&self) -> &Buffer {
         self.small.buffer().expect("the library allocated it")
     }
