@@ -240,6 +240,22 @@ impl Worker {
         self.at(self.clock.now(), what);
     }
 
+    /// Calls `what` after a pause, if `of` is still there.
+    pub(crate) fn after<T: Send + Sync + 'static>(
+        &self,
+        pause: Duration,
+        of: &Weak<T>,
+        what: impl FnOnce(&T) + Send + 'static,
+    ) {
+        let of = Weak::clone(of);
+        let call = move || {
+            if let Some(of) = of.upgrade() {
+                what(&of);
+            }
+        };
+        self.at(self.clock.now().plus(pause), Box::new(call));
+    }
+
     /// As [`Self::at`], unless the result is dropped before.
     pub(crate) fn deadline(self: &Arc<Self>, at: Time, what: Box<dyn FnOnce() + Send>) -> Deadline {
         Deadline { worker: Arc::clone(self), key: self.push_timer(at, Due::Call(what)) }

@@ -100,24 +100,21 @@ impl Line {
         let (marks, fds) = Marks::create()?;
         socket.send(&Message::Hello.encode(), &fds.passed())?;
         let line = Self::new(socket, offers, worker);
-        let channel = line.channel.get_or_init(|| Channel::new(marks));
-        let channel = Arc::clone(channel);
-        let line = line.serve(worker)?;
-        let weak = Arc::downgrade(&line);
+        let channel = Channel::new(marks);
+        let weak = Weak::clone(&line.itself);
         channel.when_unused(move || {
             if let Some(line) = weak.upgrade() {
                 line.rest();
             }
         });
+        let _ = line.channel.set(channel);
+        line.serve(worker)?;
         Ok(line)
     }
 
     /// Ends soon, unless another connection moves until then.
-    fn rest(self: &Arc<Self>) {
-        let Some(worker) = self.worker.upgrade() else { return };
-        let weak = Arc::downgrade(self);
-        let end = move || {
-            let Some(line) = weak.upgrade().filter(|line| !line.is_over()) else { return };
+    fn rest(&self) {
+        self.later(IDLE, |line| {
             if line.channel.get().is_some_and(|channel| channel.is_used()) {
                 // The last one to leave has it called again.
             } else if line.asked.lock().is_empty() {
@@ -125,8 +122,18 @@ impl Line {
             } else {
                 line.rest();
             }
+        });
+    }
+
+    /// Calls `what` after a while, unless the line is over by then.
+    fn later(&self, pause: Duration, what: impl FnOnce(&Self) + Send + 'static) {
+        let Some(worker) = self.worker.upgrade() else { return };
+        let unless_over = move |line: &Self| {
+            if !line.is_over() {
+                what(line);
+            }
         };
-        worker.at(worker.clock().now().plus(IDLE), Box::new(end));
+        worker.after(pause, &self.itself, unless_over);
     }
 
     /// A process has connected by `socket`.
@@ -136,7 +143,9 @@ impl Line {
         worker: &Arc<Worker>,
     ) -> Result<Arc<Self>, Hindrance> {
         check_user(&socket)?;
-        Ok(Self::new(socket, offers, worker).serve(worker)?)
+        let line = Self::new(socket, offers, worker);
+        line.serve(worker)?;
+        Ok(line)
     }
 
     fn new(socket: SeqSocket, offers: Weak<dyn Offers>, worker: &Arc<Worker>) -> Arc<Self> {
@@ -154,16 +163,15 @@ impl Line {
         })
     }
 
-    fn serve(self: Arc<Self>, worker: &Arc<Worker>) -> io::Result<Arc<Self>> {
-        let line = self;
-        let fds = Descriptors::one(line.socket.as_fd());
-        let task = worker.tasks().add(fds, Interest::READ, Arc::clone(&line) as Arc<dyn Task>)?;
-        line.task.store(task, Ordering::Release);
-        if line.is_over() {
+    fn serve(self: &Arc<Self>, worker: &Worker) -> io::Result<()> {
+        let fds = Descriptors::one(self.socket.as_fd());
+        let task = worker.tasks().add(fds, Interest::READ, Arc::clone(self) as Arc<dyn Task>)?;
+        self.task.store(task, Ordering::Release);
+        if self.is_over() {
             // It ended before it had the number.
             worker.tasks().remove(task, fds);
         }
-        Ok(line)
+        Ok(())
     }
 
     /// True once the other process is gone, or does not keep to the rules.
@@ -178,7 +186,7 @@ impl Line {
 
     /// Asks the other process to move the connection to a new ring.
     pub(super) fn ask(
-        self: &Arc<Self>,
+        &self,
         secret: u64,
         crc: bool,
         end: &Arc<dyn LocalEnd>,
@@ -310,16 +318,11 @@ impl Line {
 
     /// Goes on once descriptors can be passed again.
     fn say_later(&self) {
-        let Some(worker) = self.worker.upgrade() else { return };
-        let weak = Weak::clone(&self.itself);
-        let go_on = move || {
-            if let Some(line) = weak.upgrade().filter(|line| !line.is_over())
-                && line.say_rest(false).is_err()
-            {
+        self.later(SHORTAGE, |line| {
+            if line.say_rest(false).is_err() {
                 line.end();
             }
-        };
-        worker.at(worker.clock().now().plus(SHORTAGE), Box::new(go_on));
+        });
     }
 
     /// Says what waits. `waited`: the worker looks whether there is room.

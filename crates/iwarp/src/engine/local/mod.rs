@@ -288,13 +288,11 @@ impl Listening {
     /// Listens on after a while: the process that asks is there still.
     fn pause(&self, worker: &Worker) {
         if self.listen_for(worker, Interest::NONE).is_ok() {
-            let (listening, locals) = (Weak::clone(&self.itself), Weak::clone(&self.locals));
-            let go_on = move || {
-                if let (Some(listening), Some(locals)) = (listening.upgrade(), locals.upgrade()) {
+            worker.after(PAUSE, &self.itself, |listening: &Self| {
+                if let Some(locals) = listening.locals.upgrade() {
                     let _ = listening.listen_for(&locals.worker, Interest::READ);
                 }
-            };
-            worker.at(worker.clock().now().plus(PAUSE), Box::new(go_on));
+            });
         }
     }
 
