@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use iwarp::LocalPath;
 
 use super::byte_stream::Bytes;
 use super::control::{Answer, Ask, Control, Hello, unexpected};
@@ -29,6 +30,8 @@ pub(super) struct Client {
     pub(super) server: Hello,
     /// Congestion control of raw TCP, here and there.
     pub(super) congestion: Option<[String; 2]>,
+    /// The way that connections of RDMA took within the host.
+    pub(super) local_path: Option<LocalPath>,
 }
 
 /// The measurements of one round.
@@ -50,6 +53,7 @@ impl Client {
             background: None,
             server,
             congestion: None,
+            local_path: None,
         })
     }
 
@@ -175,6 +179,7 @@ impl Client {
         if !rests {
             contender.verify(task, Side::Client).context("at the client")?;
         }
+        self.local_path = contender.local_path().or(self.local_path);
         Ok(Sample { time, client, server })
     }
 }

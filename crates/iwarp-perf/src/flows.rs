@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
-use iwarp::{AtomicOp, Payload, SendOp, SendRequest, Sge};
+use iwarp::{AtomicOp, LocalPath, Payload, SendOp, SendRequest, Sge};
 
 use super::octets;
 use super::patience::Pace;
@@ -147,6 +147,10 @@ impl Contender for Rdma {
         let memory_each = self.crowd.as_ref()?.memory_each;
         let connections = self.crowd.as_ref()?.len();
         Some(Idle { connections, memory_each, empty_poll: self.empty_poll() })
+    }
+
+    fn local_path(&self) -> Option<LocalPath> {
+        self.way()
     }
 }
 

@@ -191,6 +191,7 @@ impl About {
             // The congestion control that is asked for, as long as no socket of raw TCP can be
             // asked.
             congestion: selection.congestion.clone().map(|name| [name.clone(), name]),
+            local_path: None,
             sockets: "TCP_NODELAY, buffers as the system has them",
             load: cpu::load(),
         })
@@ -200,6 +201,7 @@ impl About {
         if client.congestion.is_some() {
             self.congestion.clone_from(&client.congestion);
         }
+        self.local_path = client.local_path.map(|way| way.to_string());
     }
 }
 

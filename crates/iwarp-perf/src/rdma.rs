@@ -10,9 +10,9 @@ use std::time::Instant;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use iwarp::cm::{self, ConnectParams, Connection, Listener};
 use iwarp::{
-    Access, Buffer, CompletionChannel, CompletionQueue, Device, MemoryRegion, Options, Payload,
-    QueuePair, QueuePairAttributes, RecvRequest, SendOp, SendRequest, Stag, TaggedOffset, WcStatus,
-    WorkCompletion,
+    Access, Buffer, CompletionChannel, CompletionQueue, Device, LocalPath, MemoryRegion, Options,
+    Payload, QueuePair, QueuePairAttributes, RecvRequest, SendOp, SendRequest, Stag, TaggedOffset,
+    WcStatus, WorkCompletion,
 };
 
 use super::crowd::{Crowd, Door};
@@ -294,6 +294,11 @@ impl Rdma {
         }
         times.sort_unstable();
         times[POLLS / 2].as_secs_f64()
+    }
+
+    /// The way that the first connection takes within the host.
+    pub(super) fn way(&self) -> Option<LocalPath> {
+        Some(self.ends.first()?.qp.local_path())
     }
 
     /// Posts one Send on a connection whose peer has room for it.

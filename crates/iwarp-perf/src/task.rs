@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use clap::ValueEnum;
 use hdrhistogram::Histogram;
+use iwarp::LocalPath;
 use serde::{Deserialize, Serialize};
 
 use super::flows::MOST;
@@ -36,6 +37,11 @@ pub(super) trait Contender {
 
     /// The cost of its idle connections here; nothing for those that have none.
     fn idle(&mut self) -> Option<Idle> {
+        None
+    }
+
+    /// The way that its connections take within the host; nothing for raw TCP.
+    fn local_path(&self) -> Option<LocalPath> {
         None
     }
 }

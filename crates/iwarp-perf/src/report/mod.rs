@@ -69,6 +69,8 @@ pub(super) struct About {
     pub(super) round_seconds: f64,
     /// Congestion control of raw TCP, at the client and at the server.
     pub(super) congestion: Option<[String; 2]>,
+    /// The way of RDMA within the host, at the end of the last round: `off` (TCP) or `rings`.
+    pub(super) local_path: Option<String>,
     /// The other options of all sockets.
     pub(super) sockets: &'static str,
     /// Threads that ran or wanted to, on average in the minute before.
@@ -331,6 +333,7 @@ mod tests {
             rounds: 1,
             round_seconds: 0.05,
             congestion: None,
+            local_path: None,
             sockets: "as they are",
             load: 0.1,
         });

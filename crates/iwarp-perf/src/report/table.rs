@@ -120,10 +120,16 @@ pub(crate) fn circumstances(run: &About) -> Vec<String> {
         Some([here, there]) => format!("{here} here, {there} there"),
         None => "not known".to_owned(),
     };
-    vec![
+    let mut lines = vec![
         format!("{}; Linux {}; {cpus}", run.processor, run.kernel),
         format!("server: {}", run.server),
         format!("all sockets: congestion control {congestion}, {}", run.sockets),
+    ];
+    lines.extend(run.local_path.as_ref().map(|way| match &**way {
+        "off" => "RDMA: over TCP".to_owned(),
+        _ => "RDMA: moved from TCP to shared memory (IWARP_LOCAL=off: over TCP)".to_owned(),
+    }));
+    lines.extend([
         format!(
             "{} round{} of {:.0} ms each, one line after the other; the bytes of every round were \
              verified",
@@ -134,7 +140,8 @@ pub(crate) fn circumstances(run: &About) -> Vec<String> {
         "ratio: of medians; quartiles: of the ratio round by round; 95 %: interval of the ratio of \
          medians (bootstrap)"
             .to_owned(),
-    ]
+    ]);
+    lines
 }
 
 /// The table of a case.
