@@ -9,7 +9,7 @@ use std::net::Ipv6Addr;
 
 use anyhow::Result;
 use iwarp::verbs::Gid;
-use iwarp::{Device, Personality};
+use iwarp::{Device, LocalPath, Personality};
 use iwarp_os::guid;
 use serde_json::json;
 
@@ -99,7 +99,24 @@ pub(super) fn of_device(device: &Device) -> Vec<Fact> {
     ];
     facts.extend(details.into_iter().chain(on_demand()).map(Fact::detail));
     facts.push(Fact::number("num_comp_vectors", limits.num_comp_vectors).detail());
+    facts.push(local_path(device));
     facts
+}
+
+/// The way of connections within the host, which no card has: the setting, and whether this process
+/// could move a connection.
+fn local_path(device: &Device) -> Fact {
+    let setting = device.options().local;
+    // An end that does not want to does not try.
+    let missing = (setting != LocalPath::Off).then(|| device.local_path_hindrance()).flatten();
+    let shown = match missing {
+        _ if setting == LocalPath::Off => "off (TCP)".to_owned(),
+        None => format!("{setting} (shared memory)"),
+        Some(missing) => format!("{setting} (TCP: {missing})"),
+    };
+    let works = setting != LocalPath::Off && missing.is_none();
+    let json = json!({ "setting": setting.to_string(), "works": works, "missing": missing });
+    Fact::new("local_path", shown, json)
 }
 
 /// Memory on demand serves any operation that reaches memory.

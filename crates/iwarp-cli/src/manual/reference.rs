@@ -25,9 +25,9 @@ pub(super) const VARIABLES: &[(&str, &str, &str)] = &[
     ),
     (
         "IWARP_LOCAL",
-        "auto|off|rings",
+        "auto|off|rings|require",
         "The way of iWARP connections within one host: shared memory where both ends allow it and \
-         belong to one user, or TCP (auto).",
+         belong to one user, or TCP (auto). With require, one that stays with TCP fails.",
     ),
     (
         "IWARP_SPEED",

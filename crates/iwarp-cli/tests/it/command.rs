@@ -16,6 +16,7 @@ fn devinfo_shows_the_device() {
         ("hca_id:", "roce0"),
         ("transport:", "InfiniBand (0)"),
         ("phys_port_cnt:", "1"),
+        ("local_path:", "auto (shared memory)"),
         ("state:", "PORT_ACTIVE (4)"),
         ("link_layer:", "Ethernet"),
     ] {
@@ -141,6 +142,25 @@ fn devinfo_speaks_json_too() {
     assert_eq!(all[0]["ports"][0]["state"], "PORT_ACTIVE");
     let gids = all[0]["ports"][0]["gids"].as_array().expect("a table");
     assert!(gids.iter().any(|gid| gid["interface"] == "lo"), "{gids:?}");
+}
+
+#[test]
+fn devinfo_says_whether_connections_could_move_to_shared_memory() {
+    for (variables, shown, works) in [
+        (&[("IWARP_LOCAL", "require")][..], "require (shared memory)", true),
+        (&[("IWARP_LOCAL", "off")], "off (TCP)", false),
+        (&[("IWARP_EXTENSIONS", "refuse")], "auto (TCP: IWARP_EXTENSIONS keeps", false),
+    ] {
+        let devinfo = |argument: &str| {
+            let mut command = common::command(&["devinfo", argument]);
+            command.envs(variables.iter().copied()).output().expect("it runs")
+        };
+        let text = stdout(&devinfo("-v"));
+        assert!(text.contains(shown), "{shown} is not in:\n{text}");
+        let all: serde_json::Value =
+            serde_json::from_slice(&devinfo("--json").stdout).expect("JSON");
+        assert_eq!(all[0]["local_path"]["works"], works, "{all}");
+    }
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 //! The kinds of devices that programs know, and the protocols that a device may speak.
 
+use std::fmt;
+
 /// The kind of a device, and the meaning of its completions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
@@ -90,5 +92,17 @@ impl LocalPath {
             "require" => Some(Self::Require),
             _ => None,
         }
+    }
+}
+
+/// As users write it.
+impl fmt::Display for LocalPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Off => "off",
+            Self::Rings => "rings",
+            Self::Require => "require",
+        })
     }
 }

@@ -15,6 +15,7 @@ use crate::engine::cq::CqCore;
 use crate::engine::event::AsyncEvent;
 use crate::engine::event_queue::AsyncQueue;
 use crate::engine::gid::{Gid, first_v4};
+use crate::engine::local::{self, Hindrance};
 use crate::engine::network_faults::platform;
 use crate::engine::options::{OptionError, Options, Personality};
 use crate::engine::profile::{Profile, no_device};
@@ -381,6 +382,13 @@ impl Device {
     /// The options of the process, with the personality, wire and speed of this device.
     pub fn options(&self) -> &Options {
         &self.profile.options
+    }
+
+    /// What keeps this process from moving connections to shared memory, and what to do about it,
+    /// in words for users: [`Options::local`] aside.
+    #[doc(hidden)]
+    pub fn local_path_hindrance(&self) -> Option<&'static str> {
+        local::hindrance_here(self.options()).err().map(Hindrance::line)
     }
 
     /// The addresses it answers on: all of this host, or of its interface.

@@ -26,6 +26,7 @@ mod hindrance;
 mod host;
 mod line;
 mod message;
+mod trial;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -45,6 +46,7 @@ pub(crate) use self::hindrance::{Cause, Hindrance};
 pub(crate) use self::host::{have_one_address, is_within_host};
 use self::line::{Line, Offers};
 use self::message::Join;
+pub(crate) use self::trial::hindrance_here;
 use crate::engine::sync::Mutex;
 use crate::engine::tasks::Task;
 use crate::engine::worker::Worker;
