@@ -19,18 +19,18 @@ use crate::rc;
 
 /// Keeps the lines that say what becomes of connections, and those of the default level.
 #[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<String>>>);
+pub(crate) struct Lines(Arc<Mutex<Vec<String>>>);
 
 impl Lines {
     /// Listens in the whole process.
-    fn listen() -> Self {
+    pub(crate) fn listen() -> Self {
         let lines = Self::default();
         tracing::subscriber::set_global_default(lines.clone()).unwrap();
         lines
     }
 
     /// Waits until there are so many with that text, and takes them out. The others stay.
-    fn take(&self, count: usize, text: &str) -> Vec<String> {
+    pub(crate) fn take(&self, count: usize, text: &str) -> Vec<String> {
         until(text, || {
             let mut lines = self.0.lock().unwrap();
             (lines.iter().filter(|line| line.contains(text)).count() >= count).then(|| {

@@ -3,6 +3,7 @@
 //! Connections within the host that must move to shared memory, or end with a line that says what
 //! is missing. Each device here has an engine of its own, as two processes do.
 
+use std::net::TcpListener;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
@@ -13,14 +14,18 @@ use iwarp::{
     Device, Ended, Extensions, LocalPath, NetworkFaults, Options, QpState, RecvRequest, SendOp,
     SendRequest,
 };
+use iwarp_proto::ddp::wire::{Header, Tagged};
+use iwarp_proto::mpa::wire::FrameKind;
+use iwarp_types::Stag;
 use rustix::io::Errno;
 use rustix::thread::{Gid, Uid, UnshareFlags};
 
 use crate::common::meet::{TestHost, exchange};
 use crate::common::process::{self, goes_on, passed_apart, this_test};
-use crate::common::raw::{Raw, request};
+use crate::common::raw::{Heard, Raw, reply, request, send, split, write};
 use crate::common::reports::Reports;
 use crate::common::{DEADLINE, End, Setup, couple, next, parts, sandbox, succeeded, until};
+use crate::fates::Lines;
 use crate::local_rings::relay;
 
 fn demanding() -> Options {
@@ -205,6 +210,62 @@ fn a_peer_that_says_nothing_has_a_bounded_time() {
     ends_for(&reports, &end, "in time");
 }
 
+/// A peer that offers shared memory, in a process that is not there any more.
+fn offers_in_vain(peer: &mut Raw) {
+    const HELLO: (u32, u64) = (0x6957_4152, 0x5048_454c_0100_008f);
+    const NAME: (u32, u64) = (0x6957_4c4e, 0x1234_5678);
+    const SECRET: (u32, u64) = (0x6957_4c53, 7);
+    const DECLINE: u32 = 0x6957_4c44;
+    assert_eq!(peer.startup(FrameKind::Request).kind, FrameKind::Request);
+    peer.send(&reply().octets());
+    peer.operate(true, false, false);
+    for (stag, to) in [HELLO, NAME, SECRET] {
+        peer.send_ulpdu(&write(Stag(stag), to, &[]));
+    }
+    loop {
+        let Heard::Ulpdu(ulpdu) = peer.hear() else { panic!("the stream ends") };
+        if let (Header::Tagged(Tagged { stag: Stag(DECLINE), .. }), _) = split(&ulpdu) {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_has_left_is_heard_before_it_is_missed() {
+    if passed_apart(this_test!(), DEADLINE) {
+        return;
+    }
+    let reports = Reports::listen();
+    for leaves in [true, false] {
+        let clock = ManualClock::new();
+        let platform = Platform { clock: clock.clone().into(), ..Platform::default() };
+        let device = Device::on_platform(demanding(), platform).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let peer = thread::spawn(move || {
+            let mut peer = Raw::accept(&listener);
+            offers_in_vain(&mut peer);
+            peer
+        });
+        let end = process::dial(&device, addr, 16);
+        let inbox = end.region(8);
+        end.post_recv(1, &[inbox.whole()]);
+        let mut peer = peer.join().unwrap();
+        peer.send_ulpdu(&send(1, &[5; 8]));
+        if leaves {
+            peer.fin();
+        }
+        end.received();
+        if leaves {
+            assert_eq!(end.connection.wait_disconnected(Some(DEADLINE)), Some(Ended::Closed));
+            assert!(reports.lines().is_empty(), "{:?}", reports.lines());
+        } else {
+            clock.advance(Duration::from_millis(5100));
+            ends_for(&reports, &end, "another network namespace");
+        }
+    }
+}
+
 /// Runs `f` in a network of its own that has these addresses, where the system lets us.
 fn at_addresses(addresses: [&str; 2], f: impl FnOnce() + Send) {
     let ip = |words: &str| Command::new("ip").args(words.split(' ')).status().ok();
@@ -237,6 +298,42 @@ fn two_interfaces_of_a_host_are_one_host() {
             (ways == [LocalPath::Rings; 2]).then_some(())
         });
     });
+}
+
+#[test]
+fn the_log_has_one_line_on_the_way_of_each_connection() {
+    if passed_apart(this_test!(), DEADLINE) {
+        return;
+    }
+    let lines = Lines::listen();
+    let moving = Setup::default().connect();
+    for end in [&moving.0, &moving.1] {
+        until("rings", || {
+            assert_eq!(end.recv_cq.poll_one(), None);
+            (end.qp.local_path() == LocalPath::Rings).then_some(())
+        });
+    }
+    assert_eq!(lines.take(2, "moves from TCP to shared memory").len(), 2);
+    // The end that is off has nothing to say.
+    let server = Options::new().local(LocalPath::Off);
+    let off = Setup { server, ..Setup::default() }.connect();
+    let stays = lines.take(1, "the connection stays with TCP");
+    assert_eq!(stays.len(), 1, "{stays:?}");
+    assert!(stays[0].contains("set IWARP_LOCAL=auto there"), "{stays:?}");
+    let make = || Device::with_options(Options::new()).unwrap();
+    let make = || sandbox::without(libc::SYS_memfd_create, libc::EMFILE, make);
+    let refused = connect_with(make, &Options::new());
+    let stays = lines.take(2, "the connection stays with TCP");
+    assert_eq!(stays.len(), 2, "{stays:?}");
+    let of = |end: &End| {
+        let qp = format!(" qp={} ", end.qp.number());
+        stays.iter().filter(|line| line.contains(&qp)).count()
+    };
+    // Two devices of one process may give their queue pairs one number.
+    assert!([&refused.0, &refused.1].into_iter().all(|end| of(end) > 0), "{stays:?}");
+    assert!(stays.iter().any(|line| line.contains("left in this process")), "{stays:?}");
+    assert!(stays.iter().any(|line| line.contains("left in the peer's process")), "{stays:?}");
+    drop((moving, off, refused));
 }
 
 /// The demand is for connections within the host.

@@ -164,6 +164,11 @@ impl Hindrance {
         Self { cause: cause.unwrap_or(Cause::BrokenOff), at_peer: true, number: None }
     }
 
+    /// True if a peer that ends in good order looks so too.
+    pub(crate) const fn may_be_an_end(self) -> bool {
+        !self.at_peer && matches!(self.cause, Cause::Unreachable | Cause::BrokenOff)
+    }
+
     /// The number by which the peer is told.
     pub(crate) const fn code(self) -> u8 {
         self.cause as u8

@@ -53,6 +53,8 @@ pub(super) struct Local {
     decided: AtomicBool,
     /// The end of the time in which it has to move.
     alarm: Mutex<Option<Alarm>>,
+    /// What keeps it with TCP, unless the peer has only closed it.
+    suspected: Mutex<Option<Hindrance>>,
 }
 
 impl Local {
@@ -72,6 +74,7 @@ impl Local {
             woken: AtomicBool::new(false),
             decided: AtomicBool::new(part == DONE),
             alarm: Mutex::default(),
+            suspected: Mutex::default(),
         }
     }
 
@@ -155,7 +158,8 @@ impl Link {
         }
         // The queue pair may have another stream by now, even another core.
         if let Some(word) = self.endpoint.with_if(|qp: &mut Qp, _| Word::of(qp)) {
-            self.stay(word.hindrance());
+            let suspected = self.local.suspected.lock().take();
+            self.judge(suspected.unwrap_or_else(|| word.hindrance()));
         }
     }
 
@@ -163,9 +167,19 @@ impl Link {
         self.endpoint.engine.options.local == LocalPath::Require
     }
 
-    /// It is known why the connection stays with TCP.
+    /// It seems to be known why the connection stays with TCP. A process that is gone may have
+    /// closed its connections before, and what it has sent is to be received.
     #[cold]
     fn decide(&self, why: Hindrance) {
+        if self.is_required() && why.may_be_an_end() {
+            *self.local.suspected.lock() = Some(why);
+        } else {
+            self.judge(why);
+        }
+    }
+
+    #[cold]
+    fn judge(&self, why: Hindrance) {
         if self.is_closed() || why.cause == Cause::Ended {
             return;
         }
@@ -173,7 +187,12 @@ impl Link {
             return;
         }
         if self.is_required() {
-            self.endpoint.with(|core| core.fail_locally(why.line_of_demand()));
+            self.endpoint.with(|core| {
+                // One that the program ends sends the rest by TCP.
+                if core.is_connected() {
+                    core.fail_locally(why.line_of_demand());
+                }
+            });
             self.send();
             self.settle();
             return;
