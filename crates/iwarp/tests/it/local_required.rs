@@ -14,6 +14,7 @@ use iwarp::{
     Device, Ended, Extensions, LocalPath, NetworkFaults, Options, QpState, RecvRequest, SendOp,
     SendRequest,
 };
+use iwarp_os::unix::{SeqListener, SeqSocket};
 use iwarp_proto::ddp::wire::{Header, Tagged};
 use iwarp_proto::mpa::wire::FrameKind;
 use iwarp_types::Stag;
@@ -210,18 +211,22 @@ fn a_peer_that_says_nothing_has_a_bounded_time() {
     ends_for(&reports, &end, "in time");
 }
 
-/// A peer that offers shared memory, in a process that is not there any more.
-fn offers_in_vain(peer: &mut Raw) {
+/// A peer that offers shared memory, in the process of that name.
+fn offer(peer: &mut Raw, name: u64) {
     const HELLO: (u32, u64) = (0x6957_4152, 0x5048_454c_0100_008f);
-    const NAME: (u32, u64) = (0x6957_4c4e, 0x1234_5678);
+    const NAME: u32 = 0x6957_4c4e;
     const SECRET: (u32, u64) = (0x6957_4c53, 7);
-    const DECLINE: u32 = 0x6957_4c44;
     assert_eq!(peer.startup(FrameKind::Request).kind, FrameKind::Request);
     peer.send(&reply().octets());
     peer.operate(true, false, false);
-    for (stag, to) in [HELLO, NAME, SECRET] {
+    for (stag, to) in [HELLO, (NAME, name), SECRET] {
         peer.send_ulpdu(&write(Stag(stag), to, &[]));
     }
+}
+
+/// Hears that the end keeps the connection with TCP.
+fn is_declined(peer: &mut Raw) {
+    const DECLINE: u32 = 0x6957_4c44;
     loop {
         let Heard::Ulpdu(ulpdu) = peer.hear() else { panic!("the stream ends") };
         if let (Header::Tagged(Tagged { stag: Stag(DECLINE), .. }), _) = split(&ulpdu) {
@@ -244,7 +249,9 @@ fn a_peer_that_has_left_is_heard_before_it_is_missed() {
         let addr = listener.local_addr().unwrap();
         let peer = thread::spawn(move || {
             let mut peer = Raw::accept(&listener);
-            offers_in_vain(&mut peer);
+            // Nothing has that name.
+            offer(&mut peer, 0x1234_5678);
+            is_declined(&mut peer);
             peer
         });
         let end = process::dial(&device, addr, 16);
@@ -264,6 +271,37 @@ fn a_peer_that_has_left_is_heard_before_it_is_missed() {
             ends_for(&reports, &end, "another network namespace");
         }
     }
+}
+
+#[test]
+fn a_process_that_many_ask_is_asked_again() {
+    let name = getrandom::u64().unwrap();
+    let door = format!("iwarp-local/{name:016x}");
+    let listener = SeqListener::bind(door.as_bytes()).unwrap();
+    listener.listen(1).unwrap();
+    let waiting: Vec<_> = std::iter::from_fn(|| SeqSocket::connect(door.as_bytes()).ok()).collect();
+    assert!(!waiting.is_empty());
+    let (end, _peer) = {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let peer = thread::spawn(move || {
+            let mut peer = Raw::accept(&listener);
+            offer(&mut peer, name);
+            // The offer has been followed by now.
+            assert!(matches!(peer.hear(), Heard::Ulpdu(_)));
+            assert!(peer.is_silent(Duration::from_millis(100)), "it declines");
+            peer
+        });
+        let end = process::dial(&Device::with_options(demanding()).unwrap(), addr, 16);
+        (end, peer.join().unwrap())
+    };
+    for _ in &waiting {
+        listener.accept().unwrap();
+    }
+    let asker = until("the end that was offered it", || listener.accept().ok());
+    let hello = until("its first message", || asker.recv(&mut [0; 80]).ok());
+    assert_eq!(hello, 80);
+    assert_eq!(end.qp.state(), QpState::Rts);
 }
 
 /// Runs `f` in a network of its own that has these addresses, where the system lets us.
