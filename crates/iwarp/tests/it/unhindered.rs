@@ -62,8 +62,8 @@ fn a_write_completes_before_the_message_behind_it_has_a_receive() {
 #[test]
 fn two_ends_whose_messages_wait_at_each_other_complete_what_was_received() {
     for (client, server) in ways() {
-        for end in [&client, &server] {
-            let from = end.region_of(&pattern(8, 7));
+        let sources = [&client, &server].map(|end| (end, end.region_of(&pattern(8, 7))));
+        for (end, from) in &sources {
             for turn in 0..4 {
                 end.send(turn, &[from.whole()]);
             }

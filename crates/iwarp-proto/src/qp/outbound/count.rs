@@ -17,7 +17,7 @@
 //! Where receives are in time no such frame is sent, nor where each message waits for its receive
 //! before the next one is sent.
 //!
-//! One case remains: if each end has stopped reading, because its park is full, each of these frames
+//! One case remains: if each end has stopped reading, because its park is full, each such frame
 //! stands behind a message that the other end cannot take.
 
 use super::{Due, Kind};

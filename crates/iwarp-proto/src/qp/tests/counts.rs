@@ -370,7 +370,7 @@ proptest! {
         });
         for (number, message) in (0..).zip(&messages) {
             let (op, len) = match *message {
-                Message::Taking(op, _) if op == 4 => (operations()[4], 0),
+                Message::Taking(4, _) => (operations()[4], 0),
                 Message::Taking(op, len) => (operations()[op], len),
                 Message::Write(len) => (write_op(0), len),
                 Message::Read => (read_op(0), 8),
