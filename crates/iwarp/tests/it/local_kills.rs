@@ -416,7 +416,7 @@ fn processes_end_in_all_ways_amid_traffic() {
         println!("{round} took {:?}", began.elapsed());
         if round == 9 {
             // All that is made at the first need has been made.
-            survivor.descriptors = residue().0 + 4;
+            survivor.descriptors = residue().0 + 8;
         }
         goes_on();
     }

@@ -225,9 +225,20 @@ impl Port for LocalPort {
         if let Some(way) = self.way_in() {
             return self.receive_by(way, parts);
         }
-        let received = self.line.recv(parts)?;
+        let received = match self.line.recv(parts) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
+            Ok(received @ 1..) => received,
+            // The peer may have gone on by the way, and left, since that was looked at.
+            ended => match self.way_in() {
+                Some(way) => {
+                    self.line_spoke.store(true, Ordering::Release);
+                    return self.receive_by(way, parts);
+                }
+                None => return ended,
+            },
+        };
         self.received.fetch_add(received as u64, Ordering::Relaxed);
-        if received > 0 && self.way_in().is_some() {
+        if self.way_in().is_some() {
             // The mark for what is in the ring may have been taken already.
             self.waker.wake(Readiness::INPUT);
         }

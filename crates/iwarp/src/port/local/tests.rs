@@ -3,23 +3,28 @@
 //! A port that moves from its first stream to a ring.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use iwarp_os::local::{Marks, Ring};
 use iwarp_os::{Ipv6Listen, Sharing};
 
 use super::{Channel, LocalPort, ROOM, Way};
-use crate::port::{IoPart, IoPartMut, MemoryNetwork, Port};
+use crate::port::{Descriptors, Ends, IoPart, IoPartMut, MemoryNetwork, Port};
 
 /// Two ends that have a way, which neither uses yet.
 fn pair() -> [LocalPort; 2] {
+    pair_with(|line| line)
+}
+
+/// The second one's stream is what `wrap` makes of it.
+fn pair_with(wrap: impl FnOnce(Box<dyn Port>) -> Box<dyn Port>) -> [LocalPort; 2] {
     let host = MemoryNetwork::new().host([192, 0, 2, 1].into());
     let reservation =
         host.reserve(([192, 0, 2, 1], 0).into(), Ipv6Listen::Only, Sharing::Exclusive).unwrap();
     let addr = reservation.local_addr().unwrap();
     let acceptor = reservation.listen(1).unwrap();
     let there = host.connect(None, addr, None).unwrap();
-    let ends = [there, acceptor.accept().unwrap()].map(LocalPort::new);
+    let ends = [there, wrap(acceptor.accept().unwrap())].map(LocalPort::new);
     let (ring, memory) = Ring::create(ROOM).unwrap();
     let rings = [ring, Ring::join(memory.as_fd(), ROOM).unwrap()];
     let (marks, fds) = Marks::create().unwrap();
@@ -55,6 +60,73 @@ fn bytes_that_came_first_are_not_taken_for_those_of_the_ring() {
     assert_eq!(other.came_with(), None, "they still have CRCs");
     assert_eq!(recv(&other).unwrap(), b"by the ring");
     assert_eq!(other.came_with(), Some(false));
+}
+
+/// A stream with something that happens as soon as it is asked for bytes.
+struct Meanwhile {
+    line: Box<dyn Port>,
+    act: Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>,
+}
+
+impl std::fmt::Debug for Meanwhile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Meanwhile")
+    }
+}
+
+impl Port for Meanwhile {
+    fn send(&self, parts: &[IoPart<'_>], more: bool) -> std::io::Result<usize> {
+        self.line.send(parts, more)
+    }
+
+    fn recv(&self, parts: &mut [IoPartMut<'_>]) -> std::io::Result<usize> {
+        let act = self.act.lock().unwrap().take();
+        act.into_iter().for_each(|act| act());
+        self.line.recv(parts)
+    }
+
+    fn has_input(&self) -> std::io::Result<bool> {
+        self.line.has_input()
+    }
+
+    fn shutdown_write(&self) -> std::io::Result<()> {
+        self.line.shutdown_write()
+    }
+
+    fn ends(&self) -> Ends {
+        self.line.ends()
+    }
+
+    fn descriptors(&self) -> Descriptors<'_> {
+        self.line.descriptors()
+    }
+}
+
+/// The peer's first bytes in the ring, and its end, come while TCP is asked for bytes.
+#[test]
+fn an_end_of_tcp_does_not_come_before_what_is_in_the_ring() {
+    for is_killed in [false, true] {
+        let act = Arc::default();
+        let its = Arc::clone(&act);
+        let [one, other] = pair_with(|line| Box::new(Meanwhile { line, act: its }));
+        let leave = move || {
+            one.permit(false);
+            one.switch().unwrap();
+            send(&one, b"by the ring");
+            if is_killed {
+                // Its end by TCP is the system's.
+                one.line.shutdown_write().unwrap();
+                std::mem::forget(one);
+            }
+        };
+        *act.lock().unwrap() = Some(Box::new(leave));
+        assert_eq!(recv(&other).unwrap(), b"by the ring");
+        let left = recv(&other).map_err(|error| error.kind());
+        match is_killed {
+            false => assert_eq!(left, Ok(Vec::new())),
+            true => assert_eq!(left, Err(std::io::ErrorKind::ConnectionReset)),
+        }
+    }
 }
 
 #[test]
