@@ -104,7 +104,7 @@ fn descriptors_run_out_at_each_step() {
             end.ask("take");
             let met = two.connect();
             if met.is_ok() {
-                (0..20).for_each(|_| two.turn());
+                two.outcome();
             }
             println!("{left} {first}: {met:?}");
             let end = if first { &mut two.client } else { &mut two.server };
