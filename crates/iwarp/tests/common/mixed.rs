@@ -25,8 +25,8 @@ const PLACES: u64 = 4096;
 const RECEIVES: usize = 6;
 const QUEUE: usize = 16;
 
-// What a peer reaches: the number of the last block, what it has seen of blocks and messages, a
-// counter, the block, and what it may read.
+// The parts that a peer reaches: the number of the last block, the counts of blocks and messages
+// that this end has seen, a counter, the block, and bytes to read.
 const WORD: usize = 0;
 const SEEN: usize = 8;
 const COUNTER: usize = 24;
@@ -94,7 +94,7 @@ impl Lots {
     }
 }
 
-/// What an end needs before it is connected.
+/// The parts that an end needs before it is connected.
 pub struct Ready {
     end: End<()>,
     exposed: MemoryRegion,
@@ -128,7 +128,7 @@ pub struct Mixed {
     is_reading: bool,
     is_adding: bool,
     has_moved: bool,
-    /// Nothing more can be posted, or it is not to.
+    /// It posts no more.
     is_over: bool,
     /// Completions that are no success.
     pub failures: BTreeMap<String, u64>,

@@ -63,13 +63,13 @@ struct Neighbour {
     ends: Vec<(End, MemoryRegion)>,
 }
 
-/// What a process does besides: before it uses the library, and when its parent says another word.
+/// The acts of a process besides: before it uses the library, and at other words of its parent.
 pub trait Acts {
     fn first(&mut self) {}
     fn act(&mut self, _word: &str) {}
 }
 
-/// Nothing.
+/// No acts.
 pub struct Plain;
 impl Acts for Plain {}
 

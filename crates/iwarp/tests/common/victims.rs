@@ -91,18 +91,18 @@ impl Plan {
     }
 }
 
-/// What the processes tell each other, past everything that is tested.
+/// The words that the processes exchange past everything that is tested.
 #[derive(Default)]
 pub struct Board {
     /// The victim's connections are made.
     pub connected: AtomicU32,
-    /// Where it listens.
+    /// The port at which it listens.
     pub port: AtomicU16,
     /// The Sends that each connection has accepted, plus one, when it posts no more.
     pub posted: [AtomicU64; 4],
     /// Its fate has come.
     pub over: AtomicU32,
-    /// What lives on may go.
+    /// Programs and children that live on may go.
     pub release: AtomicU32,
     pub pid: AtomicI32,
     pub child: AtomicI32,
@@ -271,7 +271,7 @@ fn attend(pid: libc::pid_t, plan: &Plan, board: &Board) -> i32 {
     }
     let released = || board.release.load(Ordering::SeqCst) != 0;
     let late = passed(Duration::from_secs(60));
-    // What became another program is to be ended; others end by themselves.
+    // A victim that became another program is to be ended; others end by themselves.
     let lives_on = plan.fate == Fate::Exec;
     if let Some(status) = until(pid, board, || (lives_on && released()) || late()) {
         return status;

@@ -307,7 +307,7 @@ impl Survivor {
         }
     }
 
-    /// Nothing of the round is left.
+    /// The round has left nothing behind.
     fn clean(&mut self, plan: &Plan) {
         while self.devices[which(plan)].2.try_next().is_some() {}
         let mut left = String::new();
