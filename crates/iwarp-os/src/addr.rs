@@ -83,8 +83,8 @@ pub fn is_interface(name: &str) -> bool {
     probe.is_ok_and(|probe| rustix::net::netdevice::name_to_index(probe, name).is_ok())
 }
 
-/// True if the address is one of this host's interfaces, in this network namespace. Where the
-/// system lets sockets have other hosts' addresses (`net.ipv4.ip_nonlocal_bind`), all are.
+/// True if the address is one of this host's interfaces, in this network namespace. All are on a
+/// system that lets sockets have other hosts' addresses (`net.ipv4.ip_nonlocal_bind`).
 pub fn is_own(addr: SocketAddr) -> bool {
     let (mut addr, family) = match addr {
         SocketAddr::V4(_) => (addr, AddressFamily::INET),

@@ -384,8 +384,8 @@ impl Device {
         &self.profile.options
     }
 
-    /// What keeps this process from moving connections to shared memory, and what to do about it,
-    /// in words for users: [`Options::local`] aside.
+    /// The reason for which this process cannot move connections to shared memory, with the way
+    /// out, in words for users: [`Options::local`] aside.
     #[doc(hidden)]
     pub fn local_path_hindrance(&self) -> Option<&'static str> {
         local::hindrance_here(self.options()).err().map(Hindrance::line)

@@ -249,7 +249,7 @@ fn a_peer_that_has_left_is_heard_before_it_is_missed() {
         let addr = listener.local_addr().unwrap();
         let peer = thread::spawn(move || {
             let mut peer = Raw::accept(&listener);
-            // Nothing has that name.
+            // No process has that name.
             offer(&mut peer, 0x1234_5678);
             is_declined(&mut peer);
             peer

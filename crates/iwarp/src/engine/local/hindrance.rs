@@ -83,7 +83,7 @@ impl Cause {
         Self::UnknownUsers,
     ];
 
-    /// What is missing, and what to do about it.
+    /// The words for what is missing, and for what to do about it.
     const fn lines(self) -> [[&'static str; 2]; 2] {
         match self {
             Self::PeerUnwilling => lines!(

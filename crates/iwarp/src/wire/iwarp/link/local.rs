@@ -53,7 +53,7 @@ pub(super) struct Local {
     decided: AtomicBool,
     /// The end of the time in which it has to move.
     alarm: Mutex<Option<Alarm>>,
-    /// What keeps it with TCP, unless the peer has only closed it.
+    /// The reason to stay with TCP, unless the peer has only closed it.
     suspected: Mutex<Option<Hindrance>>,
 }
 
@@ -83,6 +83,12 @@ impl Local {
         self.part.load(Ordering::Relaxed) != DONE
     }
 
+    /// True if the part was this one, and is the next from now on.
+    fn goes_on(&self, part: u8, next: u8) -> bool {
+        let (done, not) = (Ordering::Relaxed, Ordering::Relaxed);
+        self.part.compare_exchange(part, next, done, not).is_ok()
+    }
+
     /// True if the core is to be looked at once more.
     fn looks_again(&self) -> bool {
         self.looks.fetch_add(1, Ordering::Relaxed) < LOOKS
@@ -90,13 +96,13 @@ impl Local {
 }
 
 impl Link {
-    /// The connection is there. What is known to keep it with TCP is told now.
+    /// The connection is there. A reason to stay with TCP that is known already is told now.
     pub(super) fn begin_to_agree(&self) {
         let options = &self.endpoint.engine.options;
         match self.local.part.load(Ordering::Relaxed) {
             DONE => {}
             STAYS => self.decide(Cause::Wrapped.into()),
-            _ if options.extensions != Extensions::Ask => self.decide(Cause::NoHello.into()),
+            _ if options.extensions != Extensions::Ask => self.stay(Cause::NoHello.into()),
             _ if options.local == LocalPath::Require => {
                 let weak = Weak::clone(&self.itself);
                 let end = move || {
@@ -123,8 +129,7 @@ impl Link {
         let is_willing = matches!(word, Word::Willing | Word::Offered(_));
         let next = if part == OFFERS && is_willing { OFFERED } else { DONE };
         // Another thread may be at it.
-        let is_ours = part != DONE && self.local.part.swap(next, Ordering::Relaxed) == part;
-        if !is_ours {
+        if part == DONE || !self.local.goes_on(part, next) {
             return;
         }
         let end: Weak<dyn LocalEnd> = Weak::<Self>::clone(&self.itself);
@@ -344,7 +349,7 @@ impl Word {
         }
     }
 
-    /// What keeps the stream with TCP if this was the last one.
+    /// The reason to stay with TCP if this was the last one.
     fn hindrance(self) -> Hindrance {
         match self {
             Self::None | Self::Willing | Self::Offered(_) => Cause::Late.into(),
