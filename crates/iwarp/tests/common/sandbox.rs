@@ -29,8 +29,7 @@ fn deny(call: libc::c_long, error: i32) {
         statement(ret, libc::SECCOMP_RET_ALLOW),
     ];
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: only this thread, and those that it starts, get the rights taken and the filter, which
-    // the system copies.
+    // SAFETY: the system copies the filter, which is for this thread and those that it starts.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
         let mode = libc::SECCOMP_MODE_FILTER;

@@ -101,7 +101,7 @@ fn a_peer_that_does_not_move_is_named() {
 }
 
 #[test]
-fn what_stands_between_the_ends_is_named() {
+fn an_obstacle_between_the_ends_is_named() {
     if passed_apart(this_test!(), DEADLINE) {
         return;
     }
@@ -162,7 +162,7 @@ fn a_peer_of_another_user_is_named() {
 }
 
 #[test]
-fn what_the_system_refuses_is_named_at_both_ends() {
+fn a_refusal_of_the_system_is_named_at_both_ends() {
     if passed_apart(this_test!(), DEADLINE) {
         return;
     }

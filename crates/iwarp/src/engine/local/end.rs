@@ -6,7 +6,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use super::Hindrance;
+use super::hindrance::Hindrance;
 use crate::port::local::Way;
 use crate::port::{Ends, WakerSlot};
 

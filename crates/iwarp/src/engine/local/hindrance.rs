@@ -48,6 +48,19 @@ pub(crate) struct Hindrance {
     number: Option<i32>,
 }
 
+/// The reason for which a process is not joined.
+pub(super) enum Cannot {
+    /// Too many wait for it.
+    Yet,
+    AtAll(Hindrance),
+}
+
+impl From<Hindrance> for Cannot {
+    fn from(why: Hindrance) -> Self {
+        Self::AtAll(why)
+    }
+}
+
 /// The lines of a cause: at this end, and at the peer; each alone, and behind the demand.
 macro_rules! lines {
     ($here:literal, $there:literal) => {

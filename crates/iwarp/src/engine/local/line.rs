@@ -17,8 +17,8 @@ use iwarp_os::unix::SeqSocket;
 use iwarp_os::{Interest, PassedFd, Ready};
 
 use super::end::LocalEnd;
+use super::hindrance::{Cannot, Cause, Hindrance};
 use super::message::{Answer, Join, LEN, Message};
-use super::{Cannot, Cause, Hindrance};
 use crate::engine::sync::Mutex;
 use crate::engine::tasks::Task;
 use crate::engine::worker::Worker;

@@ -26,6 +26,7 @@ mod hindrance;
 mod host;
 mod line;
 mod message;
+mod name;
 mod trial;
 
 use std::collections::HashMap;
@@ -42,10 +43,12 @@ use iwarp_os::{Interest, Ready};
 use iwarp_types::Time;
 
 pub(crate) use self::end::LocalEnd;
+use self::hindrance::Cannot;
 pub(crate) use self::hindrance::{Cause, Hindrance};
 pub(crate) use self::host::{have_one_address, is_within_host};
 use self::line::{Line, Offers};
 use self::message::Join;
+use self::name::{random, socket_name};
 pub(crate) use self::trial::hindrance_here;
 use crate::engine::sync::Mutex;
 use crate::engine::tasks::Task;
@@ -98,34 +101,10 @@ struct Listening {
     locals: Weak<Locals>,
 }
 
-/// The reason for which a process is not joined.
-enum Cannot {
-    /// Too many wait for it.
-    Yet,
-    AtAll(Hindrance),
-}
-
-impl From<Hindrance> for Cannot {
-    fn from(why: Hindrance) -> Self {
-        Self::AtAll(why)
-    }
-}
-
 impl fmt::Debug for Locals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Locals").finish_non_exhaustive()
     }
-}
-
-/// The name under which the process listens that calls itself so.
-fn socket_name(name: u64) -> String {
-    format!("iwarp-local/{name:016x}")
-}
-
-fn random() -> io::Result<u64> {
-    let mut octets = [0; 8];
-    getrandom::fill(&mut octets)?;
-    Ok(u64::from_ne_bytes(octets))
 }
 
 impl Locals {

@@ -8,8 +8,9 @@ use iwarp_os::local::{Marks, Ring};
 use iwarp_os::unix::{SeqListener, SeqSocket};
 use iwarp_types::Extensions;
 
+use super::hindrance::{Cause, Hindrance};
 use super::message::{LEN, Message};
-use super::{Cause, Hindrance, random, socket_name};
+use super::name::{random, socket_name};
 use crate::engine::options::Options;
 use crate::port::local::ROOM;
 
