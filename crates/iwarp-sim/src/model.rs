@@ -358,7 +358,7 @@ impl Model {
             .count()
     }
 
-    /// Nothing moves any more: requests that the other end, `peer`, has received have completed,
+    /// All is at rest: requests that the other end, `peer`, has received have completed,
     /// although messages behind them wait for receives there.
     pub fn check_complete(&self, peer: &Self) -> Verdict {
         let received = peer.received();

@@ -661,7 +661,7 @@ impl Net {
         Ok(())
     }
 
-    /// Nothing moves any more: what an end has received has completed at the other one, if it can
+    /// All is at rest: what an end has received has completed at the other one, if it can
     /// learn that.
     pub fn check_complete(&self) -> Verdict {
         for e in 0..2 {

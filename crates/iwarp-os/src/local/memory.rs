@@ -301,8 +301,8 @@ mod tests {
         }
     }
 
-    /// It would keep the memory of a connection for as long as it lives. A file of the program's own
-    /// under a number that was recorded stays.
+    /// It would keep the memory of a connection for as long as it lives. A file of the program's
+    /// own under a number that was recorded stays.
     #[test]
     fn a_child_has_no_descriptor_of_it() {
         let (_memory, fd) = SharedMemory::create(c"forked", LEN, LEN).unwrap();

@@ -240,8 +240,8 @@ impl Inbound {
         if late { self.whole_before_parked } else { self.whole }
     }
 
-    /// The number that grows with each message that [`Self::received`] counts, and with each Write of
-    /// nothing.
+    /// The number that grows with each message that [`Self::received`] counts, and with each Write
+    /// of nothing.
     pub(crate) const fn received_or_empty(&self) -> u64 {
         self.received() + self.empty
     }

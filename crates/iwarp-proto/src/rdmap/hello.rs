@@ -99,7 +99,8 @@ pub enum OwnFrame {
     Hello(Capabilities),
     /// The last FPDU: how many messages its sender has received.
     Farewell(u64),
-    /// How many messages its sender has received, in front of one that waits for its receive.
+    /// The number of messages that its sender has received, in front of one that waits for its
+    /// receive.
     Count(u64),
     /// The number of times that its sender would send a message again that finds no receive: 0 to
     /// 6, or 7 for without end, as InfiniBand counts it.

@@ -164,7 +164,7 @@ type Request = (Asked, [u8; crate::ddp::wire::UNTAGGED_LEN]);
 /// The messages that stood before a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Before {
-    /// Those that came before their receive ([`Config::park`](crate::qp::Config::park)).
+    /// Messages that came before their receive ([`Config::park`](crate::qp::Config::park)).
     pub(crate) late: u64,
     /// All, Writes of nothing included.
     pub(crate) all: u64,

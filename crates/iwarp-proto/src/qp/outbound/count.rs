@@ -14,7 +14,7 @@
 //! - where nothing more is read from the stream, so that a Read may stand in it unseen, and
 //! - only if neither an answer nor an earlier frame has said it.
 //!
-//! Where receives are in time no such frame is sent, nor where each message waits for its receive
+//! No such frame is sent while receives are in time, nor where each message waits for its receive
 //! before the next one is sent.
 //!
 //! One case remains: if each end has stopped reading, because its park is full, each such frame

@@ -206,7 +206,7 @@ fn a_count_goes_out_where_a_read_waits_and_there_is_something_to_say() {
 
 /// A program whose messages always come before their receives pays nothing for it.
 #[test]
-fn what_an_answer_has_said_is_not_said_again() {
+fn a_number_that_an_answer_has_said_is_not_said_again() {
     let mut raw = raw(like_infiniband(), Capabilities::FAREWELL);
     for msn in 1..10 {
         raw.send(&send(msn, b"early"));
@@ -269,7 +269,7 @@ fn a_count_goes_only_to_peers_that_have_asked_for_it() {
     }
 }
 
-/// What the peer counts is what was built here, and no more.
+/// The peer counts messages that were built here, and no more.
 #[test]
 fn a_count_completes_what_it_counts() {
     let mut raw = Raw::initiator(like_infiniband(), |terms| terms.spare_ord = 1);

@@ -43,7 +43,8 @@ pub(super) struct Tx {
     next_mss_check: u64,
     /// The stream may move past TCP and has not yet.
     may_switch: bool,
-    /// There was no memory for a transmit queue, or in a ring, and a timer tries again at this time.
+    /// There was no memory for a transmit queue, or in a ring, and a timer tries again at this
+    /// time.
     starved_until: Option<Time>,
 }
 
