@@ -62,10 +62,13 @@ fn bytes_that_came_first_are_not_taken_for_those_of_the_ring() {
     assert_eq!(other.came_with(), Some(false));
 }
 
+/// Something that happens once.
+type Act = Box<dyn FnOnce() + Send>;
+
 /// A stream with something that happens as soon as it is asked for bytes.
 struct Meanwhile {
     line: Box<dyn Port>,
-    act: Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>,
+    act: Arc<Mutex<Option<Act>>>,
 }
 
 impl std::fmt::Debug for Meanwhile {
