@@ -42,10 +42,9 @@ struct taken {
 	struct taken *next;
 };
 
-static struct taken *take_all(void)
+/* Besides what was taken before. */
+static struct taken *take_all(struct taken *all)
 {
-	struct taken *all = NULL;
-
 	for (size_t size = MIB; size >= 16; size /= 2) {
 		struct taken *more;
 
@@ -226,6 +225,19 @@ static void posts(void)
 	CHECK(ibv_destroy_qp(qp) == 0);
 }
 
+#define REFUSED(type, make, unmake)                                            \
+	do {                                                                   \
+		struct type *made = make;                                      \
+									       \
+		if (!made) {                                                   \
+			CHECK(errno == ENOMEM);                                \
+			break;                                                 \
+		}                                                              \
+		CHECK(unmake(made) == 0);                                      \
+		freed = take_all(freed);                                       \
+		CHECK(now() < end);                                            \
+	} while (1)
+
 /* Messages come that nobody receives, and there is no memory for anything at all. */
 static void nothing_left(void)
 {
@@ -240,7 +252,7 @@ static void nothing_left(void)
 	meet();
 	sge = part(&a, 0, MESSAGE);
 	limit(0);
-	all = take_all();
+	all = take_all(NULL);
 	for (int i = 0; i < MESSAGES; i++) {
 		int error;
 
@@ -250,13 +262,14 @@ static void nothing_left(void)
 		posted += !error;
 		CHECK(ibv_poll_cq(b.cq, 1, &wc) >= 0);
 	}
-	/* New things are refused, also small ones. A connection that has ended gave memory back. */
-	freed = take_all();
-	CHECK(!new_cq(1) && errno == ENOMEM);
-	CHECK(!new_qp(1, 1) && errno == ENOMEM);
-	CHECK(!new_datagram_qp(a.cq) && errno == ENOMEM);
-	CHECK(!ibv_alloc_pd(context) && errno == ENOMEM);
-	CHECK(!ibv_create_comp_channel(context) && errno == ENOMEM);
+	/* New things are refused, also small ones. A connection that has ended gave memory back, or
+	 * does so just now. */
+	freed = take_all(NULL);
+	REFUSED(ibv_cq, new_cq(1), ibv_destroy_cq);
+	REFUSED(ibv_qp, new_qp(1, 1), ibv_destroy_qp);
+	REFUSED(ibv_qp, new_datagram_qp(a.cq), ibv_destroy_qp);
+	REFUSED(ibv_pd, ibv_alloc_pd(context), ibv_dealloc_pd);
+	REFUSED(ibv_comp_channel, ibv_create_comp_channel(context), ibv_destroy_comp_channel);
 	unlimit();
 	give_back(all);
 	give_back(freed);

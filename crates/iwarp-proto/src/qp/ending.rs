@@ -14,9 +14,9 @@
 //!   The requests concerned are flushed.
 //! - One acknowledgement is under way at a time. So several delivered Sends may complete only with
 //!   the last of them, where InfiniBand would complete each at once. None waits for a message
-//!   behind it that finds no receive, if the peer is of our kind (`qp/outbound/count.rs`). The
-//!   farewell of an end that leaves says how many messages that end has received, so their sender
-//!   flushes none of them for want of an answer.
+//!   behind it that finds no receive, if the peer is of our kind and this end reads on
+//!   (`qp/outbound/count.rs`). The farewell of an end that leaves says how many messages that end
+//!   has received, so their sender flushes none of them for want of an answer.
 //!
 //! # Requests that outlive the stream
 //!

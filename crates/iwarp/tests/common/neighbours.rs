@@ -40,7 +40,7 @@ impl Subscriber for Said {
 
     fn event(&self, event: &Event<'_>) {
         let line = report::line(event).replace('\n', " ");
-        if line.contains("shared memory") {
+        if line.contains("shared memory") || line.contains(STAYS) {
             self.0.lock().unwrap().push(line);
         }
     }
@@ -62,6 +62,11 @@ struct Neighbour {
     said: Said,
     ends: Vec<(End, MemoryRegion)>,
 }
+
+/// The words of a line about a connection that does not move.
+pub const STAYS: &str = "stays with TCP";
+/// Those of a process that has none for a connection which it does not know yet.
+pub const IN_VAIN: &str = "asks for shared memory in vain";
 
 /// The acts of a process besides: before it uses the library, and at other words of its parent.
 pub trait Acts {
@@ -244,7 +249,7 @@ impl Neighbours {
         until("an agreement", || {
             self.turn();
             let way = self.look();
-            let stays = way.lines.iter().any(|said| said.contains("no shared memory"));
+            let stays = way.lines.iter().any(|said| said.contains(STAYS) || said.contains(IN_VAIN));
             (way.moved || stays).then_some(way)
         })
     }

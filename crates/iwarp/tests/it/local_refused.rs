@@ -11,7 +11,7 @@ use rustix::process::{Resource, Rlimit};
 
 use crate::common::DEADLINE;
 use crate::common::kin::{Refused, become_user};
-use crate::common::neighbours::{Acts, First, Neighbours, Plain, Then};
+use crate::common::neighbours::{Acts, First, IN_VAIN, Neighbours, Plain, STAYS, Then};
 use crate::common::process::{goes_on, passed_apart, this_test};
 use crate::common::until;
 use crate::hosts::possible;
@@ -113,12 +113,11 @@ fn descriptors_run_out_at_each_step() {
                 let ended = until("the end of the agreement", || {
                     two.turn();
                     let way = two.look();
-                    let stays =
-                        way.lines[0].contains("with TCP") || way.lines[0].contains("TCP stays");
-                    (way.moved || stays || way.lines[1].contains("cannot listen")).then_some(way)
+                    let stays = way.lines.iter().any(|said| said.contains(STAYS));
+                    (way.moved || stays).then_some(way)
                 });
                 // The listener rests for a while, and the process that asks is there still.
-                rested |= ended.moved && ended.lines[1].contains("a process that asks for it");
+                rested |= ended.moved && ended.lines[1].contains(IN_VAIN);
             }
             // It was but a shortage: the next one moves.
             until("another connection", || two.connect().ok());

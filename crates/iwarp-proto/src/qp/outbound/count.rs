@@ -17,8 +17,8 @@
 //! No such frame is sent while receives are in time, nor where each message waits for its receive
 //! before the next one is sent.
 //!
-//! One case remains: if each end has stopped reading, because its park is full, each such frame
-//! stands behind a message that the other end cannot take.
+//! One case remains: if the end that waits for word has stopped reading, because its own park is
+//! full, the word stands behind a message that this end cannot take.
 
 use super::{Due, Kind};
 use crate::qp::Qp;

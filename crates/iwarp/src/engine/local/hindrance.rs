@@ -182,6 +182,19 @@ impl Hindrance {
         !self.at_peer && matches!(self.cause, Cause::Unreachable | Cause::BrokenOff)
     }
 
+    /// True if it is known only where both processes are of one host.
+    pub(crate) const fn is_of_neighbours(self) -> bool {
+        !matches!(
+            self.cause,
+            Cause::PeerUnwilling
+                | Cause::PeerForeign
+                | Cause::NoHello
+                | Cause::Wrapped
+                | Cause::Unreachable
+                | Cause::Late
+        )
+    }
+
     /// The number by which the peer is told.
     pub(crate) const fn code(self) -> u8 {
         self.cause as u8

@@ -143,6 +143,7 @@ impl Line {
         worker: &Arc<Worker>,
     ) -> Result<Arc<Self>, Hindrance> {
         check_user(&socket)?;
+        iwarp_mem::afford().map_err(|_| Cause::Memory)?;
         let line = Self::new(socket, offers, worker);
         line.serve(worker)?;
         Ok(line)
@@ -242,7 +243,8 @@ impl Line {
         }
         let asked = std::mem::take(&mut *self.asked.lock());
         for end in asked.iter().filter_map(|asked| asked.end.upgrade()) {
-            end.stay(Cause::BrokenOff.into());
+            // The peer may not know yet that it is over.
+            end.decline(Cause::BrokenOff.into());
         }
         if let Some(channel) = self.channel.get() {
             channel.end();
@@ -364,14 +366,19 @@ impl Line {
         let Some(end) = end.upgrade() else { return Ok(()) };
         match answer.taken {
             Ok(()) => end.send_by_way(crc || answer.crc),
-            Err(code) => end.stay(Hindrance::at_peer(code)),
+            Err(code) => {
+                if let Some(channel) = self.channel.get() {
+                    channel.free_slot(answer.slot, &end.waker());
+                }
+                end.stay(Hindrance::at_peer(code));
+            }
         }
         Ok(())
     }
 }
 
 /// The process at the other end is of this user.
-fn check_user(socket: &SeqSocket) -> Result<(), Hindrance> {
+pub(super) fn check_user(socket: &SeqSocket) -> Result<(), Hindrance> {
     let [own, _] = own_users();
     if socket.peer_user()? != own {
         return Err(Cause::OtherUser.into());
@@ -389,6 +396,7 @@ fn move_to(
     channel: &Arc<Channel>,
     memory: Option<&PassedFd>,
 ) -> Result<(), Hindrance> {
+    iwarp_mem::afford().map_err(|_| Cause::Memory)?;
     // As the two ends see them: otherwise something stands between them.
     let Ends { local, peer } = end.ends();
     let mirrored = local.map(canonical) == Some(canonical(join.peer))
@@ -407,7 +415,18 @@ fn move_to(
 
 impl Task for Line {
     fn ready(&self, ready: Ready) {
-        let mut said = if ready.writable { self.say_rest(true) } else { Ok(()) };
+        self.go_on(if ready.writable { self.say_rest(true) } else { Ok(()) });
+    }
+}
+
+impl Line {
+    /// Takes in what the other process has said already.
+    pub(super) fn listen(&self) {
+        self.go_on(Ok(()));
+    }
+
+    /// Reads on, unless something went wrong before.
+    fn go_on(&self, mut said: io::Result<()>) {
         for _ in 0..BUDGET {
             match std::mem::replace(&mut said, Ok(())).and_then(|()| self.read()) {
                 Ok(true) => {}

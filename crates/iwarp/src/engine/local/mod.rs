@@ -27,6 +27,8 @@ mod host;
 mod line;
 mod message;
 mod name;
+#[cfg(all(test, not(model)))]
+mod tests;
 mod trial;
 
 use std::collections::HashMap;
@@ -37,7 +39,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use iwarp_os::socket::is_shortage;
+use iwarp_os::owner::own_users;
 use iwarp_os::unix::SeqListener;
 use iwarp_os::{Interest, Ready};
 use iwarp_types::Time;
@@ -57,13 +59,13 @@ use crate::port::Descriptors;
 use crate::report;
 
 /// Offers that wait for the initiator at most; those of connections that have ended are not
-/// counted.
+/// counted, nor those that were not followed in time.
 const OFFERS: usize = 4096;
 /// Lines of processes that have not told a secret yet at most. One more ends the oldest.
 const UNPROVEN: usize = 32;
 /// Initiators that may wait to connect to the listener.
 const BACKLOG: u16 = 64;
-/// Time for which the listener rests when descriptors or memory have run out.
+/// Time for which the listener rests when nothing can be accepted, as without descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Time after which an initiator asks again whose peer has too many that wait.
 const AGAIN: Duration = Duration::from_millis(10);
@@ -84,13 +86,20 @@ pub(crate) struct Locals {
     itself: Weak<Self>,
     worker: Arc<Worker>,
     demands_crc: bool,
-    /// The name under which this process listens.
-    name: Mutex<Option<u64>>,
-    offers: Mutex<HashMap<u64, Weak<dyn LocalEnd>>>,
+    /// The name under which this process listens, and the user that others see there.
+    name: Mutex<Option<(u64, u32)>>,
+    offers: Mutex<HashMap<u64, Offered>>,
     /// The lines that this process has begun, by the name of the other. The worker has them.
     lines: Mutex<HashMap<u64, Weak<Line>>>,
     /// Lines that others have begun and that are not proven, oldest first.
     unproven: Mutex<Vec<Weak<Line>>>,
+}
+
+/// A connection whose initiator may come.
+struct Offered {
+    end: Weak<dyn LocalEnd>,
+    /// It is the first to go from then on.
+    until: Time,
 }
 
 /// The listener of the process.
@@ -125,22 +134,25 @@ impl Locals {
     pub(crate) fn offer(&self, end: Weak<dyn LocalEnd>) -> Result<Offer, Hindrance> {
         let name = {
             let mut name = self.name.lock();
-            // A process that could not listen may be able to now.
-            *match &mut *name {
-                Some(name) => name,
-                none => none.insert(self.listen()?),
+            let [user, _] = own_users();
+            match *name {
+                Some((name, listens)) if listens == user => name,
+                // A process that could not listen may be able to now, and one that has become
+                // another user listens as such.
+                _ => name.insert((self.listen()?, user)).0,
             }
         };
         let secret = random()?;
+        let now = self.worker.clock().now();
         let mut offers = self.offers.lock();
         if offers.len() >= OFFERS {
-            offers.retain(|_, end| end.strong_count() > 0);
+            offers.retain(|_, offered| offered.end.strong_count() > 0 && now < offered.until);
         }
         if offers.len() >= OFFERS {
             return Err(Cause::Full.into());
         }
         offers.try_reserve(1).map_err(|_| Cause::Memory)?;
-        offers.insert(secret, end);
+        offers.insert(secret, Offered { end, until: now.plus(2 * PATIENCE) });
         Ok(Offer { name, secret })
     }
 
@@ -184,6 +196,7 @@ impl Locals {
     }
 
     fn join(&self, Offer { name, secret }: Offer, end: &Arc<dyn LocalEnd>) -> Result<(), Cannot> {
+        iwarp_mem::afford().map_err(|_| Hindrance::from(Cause::Memory))?;
         let line = self.line_to(name)?;
         let asked = line.ask(secret, self.demands_crc, end);
         if asked.is_err() && line.is_over() {
@@ -229,7 +242,7 @@ impl Locals {
 
 impl Offers for Locals {
     fn take(&self, join: &Join) -> Option<Arc<dyn LocalEnd>> {
-        self.offers.lock().remove(&join.secret)?.upgrade()
+        self.offers.lock().remove(&join.secret)?.end.upgrade()
     }
 
     fn demands_crc(&self) -> bool {
@@ -243,14 +256,18 @@ impl Task for Listening {
         for _ in 0..BACKLOG {
             match self.socket.accept() {
                 Ok(socket) => match Line::came(socket, locals.as_offers(), &locals.worker) {
-                    Ok(line) => locals.came(&line),
+                    Ok(line) => {
+                        locals.came(&line);
+                        // A process that has told a secret already keeps its line however many
+                        // others come.
+                        line.listen();
+                    }
                     Err(why) => not_with_process(why),
                 },
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) => {
-                    if is_shortage(&error) {
-                        self.pause(&locals.worker);
-                    }
+                    // The connection still waits, and so does whoever has it reported.
+                    self.pause(&locals.worker);
                     not_with_process(error.into());
                     return;
                 }
@@ -269,12 +286,18 @@ impl Listening {
     /// Listens on after a while: the process that asks is there still.
     fn pause(&self, worker: &Worker) {
         if self.listen_for(worker, Interest::NONE).is_ok() {
-            worker.after(PAUSE, &self.itself, |listening: &Self| {
-                if let Some(locals) = listening.locals.upgrade() {
-                    let _ = listening.listen_for(&locals.worker, Interest::READ);
-                }
-            });
+            self.go_on_later(worker);
         }
+    }
+
+    fn go_on_later(&self, worker: &Worker) {
+        worker.after(PAUSE, &self.itself, |listening: &Self| {
+            if let Some(locals) = listening.locals.upgrade()
+                && listening.listen_for(&locals.worker, Interest::READ).is_err()
+            {
+                listening.go_on_later(&locals.worker);
+            }
+        });
     }
 
     fn listen_for(&self, worker: &Worker, interest: Interest) -> io::Result<()> {

@@ -9,6 +9,7 @@ use iwarp_os::unix::{SeqListener, SeqSocket};
 use iwarp_types::Extensions;
 
 use super::hindrance::{Cause, Hindrance};
+use super::line::check_user;
 use super::message::{LEN, Message};
 use super::name::{random, socket_name};
 use crate::engine::options::Options;
@@ -32,7 +33,8 @@ fn try_out() -> Result<(), Hindrance> {
     listener.listen(1)?;
     let ours = SeqSocket::connect(name.as_bytes())?;
     let theirs = listener.accept()?;
-    theirs.peer_user()?;
+    check_user(&ours)?;
+    check_user(&theirs)?;
     let (_marks, fds) = Marks::create()?;
     ours.send(&Message::Hello.encode(), &fds.passed())?;
     let [memory, peers, own] = received(&theirs)?;

@@ -12,12 +12,14 @@
 
 use std::io;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use iwarp_proto::mpa::startup::{Negotiated, Role};
 use iwarp_proto::qp::{PeerIsLocal, Qp};
-use iwarp_types::Extensions;
+use iwarp_types::{Extensions, Time};
 
 use super::Link;
+use super::flags::{READ_STALLED, WRITE_BLOCKED};
 use crate::engine::group::{Member, MemberWaker};
 use crate::engine::local::{Cause, Hindrance, LocalEnd, Locals, Offer, PATIENCE, have_one_address};
 use crate::engine::mover::StreamMover;
@@ -40,6 +42,9 @@ const STAYS: u8 = 4;
 /// Receives after which a word of the peer that has not come is not waited for any more: each looks
 /// at the core once more.
 const LOOKS: u32 = 1024;
+
+/// The time by which an alarm is late in a process that was stopped.
+const STOPPED: Duration = Duration::from_secs(1);
 
 /// The part of this end in the agreement that is still to be played, and what came of it.
 #[derive(Debug)]
@@ -104,25 +109,33 @@ impl Link {
             STAYS => self.decide(Cause::Wrapped.into()),
             _ if options.extensions != Extensions::Ask => self.stay(Cause::NoHello.into()),
             _ if options.local == LocalPath::Require => {
-                let weak = Weak::clone(&self.itself);
-                let end = move || {
-                    if let Some(link) = weak.upgrade() {
-                        link.agreement_is_late();
-                    }
-                };
-                let timers = &self.endpoint.engine.timers;
-                let alarm = timers.at(timers.now().plus(PATIENCE), Box::new(end));
-                *self.local.alarm.lock() = Some(alarm);
+                self.bound_agreement();
             }
             _ => {}
         }
+    }
+
+    /// Has the connection end unless it moves in time.
+    fn bound_agreement(&self) {
+        let timers = &self.endpoint.engine.timers;
+        let due = timers.now().plus(PATIENCE);
+        let weak = Weak::clone(&self.itself);
+        let end = move || {
+            if let Some(link) = weak.upgrade() {
+                link.agreement_is_late(due);
+            }
+        };
+        let alarm = timers.at(due, Box::new(end));
+        *self.local.alarm.lock() = Some(alarm);
     }
 
     /// Looks whether the peer has said that it would move, or has offered it.
     #[cold]
     pub(super) fn agree(&self) {
         let part = self.local.part.load(Ordering::Relaxed);
-        let word = self.endpoint.with_own(|qp: &mut Qp| Word::of(qp));
+        // The queue pair may have another stream by now, even another core.
+        let word = self.endpoint.with_if(|qp: &mut Qp, _| Word::of(qp));
+        let Some(word) = word.filter(|_| !self.is_closed()) else { return };
         if word.is_awaited(part) && (self.is_required() || self.local.looks_again()) {
             return;
         }
@@ -132,13 +145,16 @@ impl Link {
         if part == DONE || !self.local.goes_on(part, next) {
             return;
         }
+        if iwarp_mem::afford().is_err() {
+            return self.stay(Cause::Memory.into());
+        }
         let end: Weak<dyn LocalEnd> = Weak::<Self>::clone(&self.itself);
         let locals = self.locals();
         match (part, word) {
             (OFFERS, Word::Willing | Word::Offered(_)) => match locals.offer(end) {
                 Ok(Offer { name, secret }) => {
                     let offer = iwarp_proto::qp::Offer { name, secret };
-                    self.endpoint.with_own(|qp: &mut Qp| qp.offer(offer));
+                    self.endpoint.with_if(|qp: &mut Qp, _| qp.offer(offer));
                     self.send();
                 }
                 Err(why) => self.decline(why),
@@ -157,9 +173,15 @@ impl Link {
 
     /// The time is over in which the connection was to move.
     #[cold]
-    fn agreement_is_late(&self) {
+    fn agreement_is_late(&self, due: Time) {
         if self.is_closed() || self.local.decided.load(Ordering::Acquire) {
             return;
+        }
+        // A word of the peer may stand behind what is not read or sent, or have come while this
+        // process was stopped.
+        let is_behind = self.endpoint.engine.timers.now() > due.plus(STOPPED);
+        if is_behind || self.flags.has(READ_STALLED | WRITE_BLOCKED) {
+            return self.bound_agreement();
         }
         // The queue pair may have another stream by now, even another core.
         if let Some(word) = self.endpoint.with_if(|qp: &mut Qp, _| Word::of(qp)) {
@@ -183,6 +205,12 @@ impl Link {
         }
     }
 
+    /// True if a connection ends that stays with TCP for this reason. An address of this host may
+    /// lead to another one, so that the peer's process has to have been reached.
+    fn ends_by(&self, why: Hindrance) -> bool {
+        self.is_required() && (have_one_address(self.stream.ends()) || why.is_of_neighbours())
+    }
+
     #[cold]
     fn judge(&self, why: Hindrance) {
         if self.is_closed() || why.cause == Cause::Ended {
@@ -191,7 +219,7 @@ impl Link {
         if self.local.decided.swap(true, Ordering::AcqRel) {
             return;
         }
-        if self.is_required() {
+        if self.ends_by(why) {
             self.endpoint.with(|core| {
                 // One that the program ends sends the rest by TCP.
                 if core.is_connected() {

@@ -332,6 +332,7 @@ pub(crate) fn operate(line: Line, options: &Options) -> io::Result<Box<dyn Port>
     };
     port.begin(&Settings { idle, local_congestion: options.local_congestion.as_deref() })?;
     if options.local != LocalPath::Off && port.is_systems() && is_within_host(port.ends()) {
+        iwarp_mem::afford()?;
         return Ok(Box::new(LocalPort::new(port)));
     }
     Ok(port)
