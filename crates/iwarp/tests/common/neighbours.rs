@@ -65,7 +65,7 @@ struct Neighbour {
 
 /// The words of a line about a connection that does not move.
 pub const STAYS: &str = "stays with TCP";
-/// Those of a process that has none for a connection which it does not know yet.
+/// The words of a line about a connection that its process does not know yet.
 pub const IN_VAIN: &str = "asks for shared memory in vain";
 
 /// The acts of a process besides: before it uses the library, and at other words of its parent.

@@ -266,7 +266,7 @@ impl Task for Listening {
                 },
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) => {
-                    // The connection still waits, and so does whoever has it reported.
+                    // The connection still waits, and would be reported again and again.
                     self.pause(&locals.worker);
                     not_with_process(error.into());
                     return;
