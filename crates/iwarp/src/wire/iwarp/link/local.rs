@@ -108,9 +108,7 @@ impl Link {
             DONE => {}
             STAYS => self.decide(Cause::Wrapped.into()),
             _ if options.extensions != Extensions::Ask => self.stay(Cause::NoHello.into()),
-            _ if options.local == LocalPath::Require => {
-                self.bound_agreement();
-            }
+            _ if options.local == LocalPath::Require => self.bound_agreement(),
             _ => {}
         }
     }
