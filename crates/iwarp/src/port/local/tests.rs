@@ -112,6 +112,8 @@ fn an_end_of_tcp_does_not_come_before_what_is_in_the_ring() {
         let act = Arc::default();
         let its = Arc::clone(&act);
         let [one, other] = pair_with(|line| Box::new(Meanwhile { line, act: its }));
+        let killed = Arc::new(Mutex::new(None));
+        let grave = Arc::clone(&killed);
         let leave = move || {
             one.permit(false);
             one.switch().unwrap();
@@ -119,7 +121,7 @@ fn an_end_of_tcp_does_not_come_before_what_is_in_the_ring() {
             if is_killed {
                 // Its end by TCP is the system's.
                 one.line.shutdown_write().unwrap();
-                std::mem::forget(one);
+                *grave.lock().unwrap() = Some(one);
             }
         };
         *act.lock().unwrap() = Some(Box::new(leave));
@@ -129,6 +131,7 @@ fn an_end_of_tcp_does_not_come_before_what_is_in_the_ring() {
             false => assert_eq!(left, Ok(Vec::new())),
             true => assert_eq!(left, Err(std::io::ErrorKind::ConnectionReset)),
         }
+        drop(killed);
     }
 }
 
