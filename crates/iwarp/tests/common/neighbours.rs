@@ -207,6 +207,16 @@ impl Neighbours {
         Self::of(client, server)
     }
 
+    /// One process that does something of its own besides, the first one or the other.
+    pub fn with_one(first: bool, acts: &mut dyn Acts) -> Self {
+        if first { Self::new(acts, &mut Plain) } else { Self::new(&mut Plain, acts) }
+    }
+
+    /// The first of the two, or the other.
+    pub fn end(&mut self, first: bool) -> &mut Kin {
+        if first { &mut self.client } else { &mut self.server }
+    }
+
     /// Two processes that [`apart`] has made.
     pub fn of(client: Kin, mut server: Kin) -> Self {
         let addr = server.ask("where");

@@ -11,7 +11,7 @@ use rustix::process::{Resource, Rlimit};
 
 use crate::common::DEADLINE;
 use crate::common::kin::{Refused, become_user};
-use crate::common::neighbours::{Acts, First, IN_VAIN, Neighbours, Plain, STAYS, Then};
+use crate::common::neighbours::{Acts, First, IN_VAIN, Neighbours, STAYS, Then};
 use crate::common::process::{goes_on, passed_apart, this_test};
 use crate::common::until;
 use crate::hosts::possible;
@@ -48,12 +48,8 @@ fn refused_calls_leave_the_connection_with_tcp() {
                 }
                 println!("{name} {errno} {first}");
                 let mut refuse = Then(|_: &str| call.refuse(errno));
-                let mut plain = Plain;
-                let (client, server): (&mut dyn Acts, &mut dyn Acts) =
-                    if first { (&mut refuse, &mut plain) } else { (&mut plain, &mut refuse) };
-                let mut two = Neighbours::new(client, server);
-                let end = if first { &mut two.client } else { &mut two.server };
-                end.ask("refuse");
+                let mut two = Neighbours::with_one(first, &mut refuse);
+                two.end(first).ask("refuse");
                 two.connect().unwrap();
                 let way = two.agree();
                 // The one that connects makes the memory, and the bells.
@@ -96,19 +92,14 @@ fn descriptors_run_out_at_each_step() {
                     taken = take_descriptors(left);
                 }
             });
-            let mut plain = Plain;
-            let (client, server): (&mut dyn Acts, &mut dyn Acts) =
-                if first { (&mut short, &mut plain) } else { (&mut plain, &mut short) };
-            let mut two = Neighbours::new(client, server);
-            let end = if first { &mut two.client } else { &mut two.server };
-            end.ask("take");
+            let mut two = Neighbours::with_one(first, &mut short);
+            two.end(first).ask("take");
             let met = two.connect();
             if met.is_ok() {
                 two.outcome();
             }
             println!("{left} {first}: {met:?}");
-            let end = if first { &mut two.client } else { &mut two.server };
-            end.ask("give back");
+            two.end(first).ask("give back");
             if met.is_ok() {
                 let ended = until("the end of the agreement", || {
                     two.turn();
@@ -205,12 +196,8 @@ fn a_ring_without_more_pages_goes_on_with_those_that_it_has() {
     };
     for first in [true, false] {
         let mut refuse = Then(|_: &str| more.refuse(libc::ENOMEM));
-        let mut plain = Plain;
-        let (client, server): (&mut dyn Acts, &mut dyn Acts) =
-            if first { (&mut refuse, &mut plain) } else { (&mut plain, &mut refuse) };
-        let mut two = Neighbours::new(client, server);
-        let end = if first { &mut two.client } else { &mut two.server };
-        end.ask("refuse");
+        let mut two = Neighbours::with_one(first, &mut refuse);
+        two.end(first).ask("refuse");
         two.connect().unwrap();
         two.move_on();
         (0..3).for_each(|_| two.turn());
@@ -229,10 +216,7 @@ fn memory_is_no_file_that_is_too_large() {
         rustix::process::setrlimit(Resource::Fsize, limit).unwrap();
     };
     for first in [true, false] {
-        let (mut small, mut plain) = (First(small), Plain);
-        let (client, server): (&mut dyn Acts, &mut dyn Acts) =
-            if first { (&mut small, &mut plain) } else { (&mut plain, &mut small) };
-        let mut two = Neighbours::new(client, server);
+        let mut two = Neighbours::with_one(first, &mut First(small));
         two.connect().unwrap();
         let way = two.agree();
         // The one that connects makes the memory.
