@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Inner loops that `cargo xtask instructions` counts under callgrind, without system calls, other
-//! threads or the clock, so that the count does not vary. One case goes through the engine and a
-//! socket: posting, where hardly anything depends on times (receiving does).
+//! threads or the clock, so that the count does not vary. Posting is counted through the engine as
+//! well, over a socket and over the rings of one host: hardly anything of it depends on times, as
+//! receiving does.
 //!
 //! ```text
 //!   instructions                    runs each case a few times
@@ -21,7 +22,7 @@ use std::env;
 use std::hint::black_box;
 use std::sync::Arc;
 
-use iwarp::{Access, Buffer, SendOp, Sge, TaggedOffset};
+use iwarp::{Access, Buffer, LocalPath, Options, QueuePair, SendOp, Sge, TaggedOffset};
 use iwarp_mem::{MemoryTable, Scope};
 use iwarp_proto::framing::{Deframe as _, Frame as _};
 use iwarp_proto::mpa::rx::Deframer;
@@ -29,7 +30,7 @@ use iwarp_proto::mpa::tx::Framer;
 use iwarp_session::{BlockPool, Config};
 use iwarp_types::{AccessError, Accessor, Memory, PdId, QpId, RemoteAccess};
 
-use common::sessions::{done, pair};
+use common::sessions::{done, pair_as};
 use common::{Setup, next};
 use ends::{ETHERNET, End, Ring, SEND, Terms, ends};
 
@@ -50,7 +51,8 @@ const CASES: &[Case] = &[
     ("write_64k_mtu_1500_crc_receive", |n| receive(CHECKED, End::write_to, 64 << 10, n)),
     ("completion_flush", completion_flush),
     ("completion_poll", completion_poll),
-    ("send_64_tcp_post", tcp_post_send),
+    ("send_64_tcp_post", |n| post_send(LocalPath::Off, n)),
+    ("send_64_rings_post", |n| post_send(LocalPath::Rings, n)),
     ("session_send_64_tcp", session_tcp_send),
 ];
 
@@ -196,21 +198,38 @@ fn completion_poll(iterations: u64) {
     }
 }
 
-/// The library's own call, over loopback: posts, sends, completes.
-fn tcp_post_send(iterations: u64) {
-    let (from, to) = Setup::default().connect();
+/// The library's own call within the host: posts, sends, completes.
+fn post_send(path: LocalPath, iterations: u64) {
+    let (from, to) = Setup::both(&Options::new().local(path)).connect();
     let (source, sink) = (from.region(64), to.region(64));
-    for _ in 0..iterations {
-        to.post_recv(2, &[sink.whole()]);
-        measured(|| from.send(1, &[source.whole()]));
+    let (post, send) = (|| to.post_recv(2, &[sink.whole()]), || from.send(1, &[source.whole()]));
+    let complete = || {
         next(&from.send_cq);
         next(&to.recv_cq);
+    };
+    until_on(path, &from.qp, || {
+        post();
+        send();
+        complete();
+    });
+    for _ in 0..iterations {
+        post();
+        measured(send);
+        complete();
     }
 }
 
-/// As [`tcp_post_send`] by a session, whose outcome is there when it is waited for.
+/// Repeats `step` until the connection has taken this way.
+fn until_on(path: LocalPath, qp: &QueuePair, mut step: impl FnMut()) {
+    while qp.local_path() != path {
+        step();
+    }
+}
+
+/// As [`post_send`] over a socket by a session, whose outcome is there when it is waited for.
 fn session_tcp_send(iterations: u64) {
-    let (from, to) = pair(&Config::default());
+    let options = Options::new().local(LocalPath::Off);
+    let (from, to, ()) = pair_as(options, &Config::default(), |_, _| ());
     let [sources, sinks] = [&from, &to].map(|end| BlockPool::new(&end.pd, 64, 1).expect("memory"));
     for _ in 0..iterations {
         let received = to.session.recv(sinks.take().wait().expect("a block"));
