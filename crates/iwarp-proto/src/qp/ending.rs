@@ -223,18 +223,24 @@ impl Qp {
     #[cold]
     pub(crate) fn credit_farewell(&mut self) {
         if let Some(received) = self.peer_received {
-            let below = self.sq.covered_by(received);
-            self.sq.acknowledged(below);
-            self.reap();
+            self.credit(received);
         }
     }
 
-    /// Messages that the peer has received so far are done.
+    /// The peer says how many messages it has received: they are done. False, and the end of the
+    /// stream, where that cannot be.
     #[cold]
-    pub(crate) fn credit_count(&mut self, received: u64) {
-        let below = self.sq.counted(received);
-        self.sq.acknowledged(below);
-        self.reap();
+    pub(crate) fn credit(&mut self, received: u64) -> bool {
+        match self.sq.told_received(received) {
+            Ok(()) => {
+                self.reap();
+                true
+            }
+            Err(error) => {
+                self.fail(error.into());
+                false
+            }
+        }
     }
 
     /// Messages that the transport has acknowledged are done.

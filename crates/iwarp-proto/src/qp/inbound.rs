@@ -445,12 +445,10 @@ impl Qp {
         match hello::OwnFrame::of(header.stag, header.to)? {
             hello::OwnFrame::Hello(_) => None,
             hello::OwnFrame::Farewell(received) => {
-                let asked = self.config.acknowledge && matches!(self.peer, PeerKind::Known(_));
-                asked.then_some(Pending::Farewell(received))
+                self.asks_what_was_received().then_some(Pending::Farewell(received))
             }
             hello::OwnFrame::Count(received) => {
-                let asked = self.config.acknowledge && matches!(self.peer, PeerKind::Known(_));
-                asked.then_some(Pending::Count(received))
+                self.asks_what_was_received().then_some(Pending::Count(received))
             }
             hello::OwnFrame::RnrRetry(count) => Some(Pending::RnrRetry(count)),
             hello::OwnFrame::Offer(half) => {
@@ -459,6 +457,14 @@ impl Qp {
             }
             hello::OwnFrame::Decline(reason) => Some(Pending::Decline(reason)),
         }
+    }
+
+    /// True if this end's hello frame asks the peer how much it has received, and the peer is of
+    /// our kind. Any other peer may use every STag in a Write of nothing.
+    fn asks_what_was_received(&self) -> bool {
+        self.config.acknowledge
+            && self.config.extensions == super::Extensions::Ask
+            && matches!(self.peer, PeerKind::Known(_))
     }
 
     /// RFC 5040 §5.2.1.
@@ -676,12 +682,13 @@ impl Qp {
                 Follow::Nothing
             }
             Pending::Farewell(received) => {
-                self.peer_received = Some(received);
-                self.credit_farewell();
+                if self.credit(received) {
+                    self.peer_received = Some(received);
+                }
                 Follow::Nothing
             }
             Pending::Count(received) => {
-                self.credit_count(received);
+                self.credit(received);
                 Follow::Nothing
             }
             Pending::RnrRetry(count) => {

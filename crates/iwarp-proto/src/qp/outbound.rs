@@ -673,7 +673,10 @@ impl Qp {
         self.outbound.current = None;
         match kind {
             Kind::Request(number) | Kind::Immediate(number) => self.sq.built(number, position),
-            Kind::Prelude(number) => self.start_second_half(number),
+            Kind::Prelude(number) => {
+                self.sq.built_prelude(number);
+                self.start_second_half(number);
+            }
             Kind::ReadResponse(..) | Kind::AtomicResponse => self.note_answered(),
             Kind::Asking | Kind::Own => {}
             Kind::Terminate => self.terminate_built(),

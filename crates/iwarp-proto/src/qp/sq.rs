@@ -10,6 +10,7 @@ use iwarp_types::{
 };
 
 use crate::qp::{Config, Event, short};
+use crate::rdmap::error::RdmapError;
 use crate::types::Msn;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -40,6 +41,9 @@ pub(crate) struct SendWqe {
     fence: bool,
     /// MSN of its message on queue 0, where it has one.
     pub(crate) msn: Option<Msn>,
+    /// Messages that were built up to the last of its own; of a one-way request that is built,
+    /// where acknowledgements are waited for.
+    messages: u64,
     progress: Progress,
 }
 
@@ -55,6 +59,7 @@ impl Default for SendWqe {
             signaled: false,
             fence: false,
             msn: None,
+            messages: 0,
             progress: Progress::Posted,
         }
     }
@@ -81,15 +86,25 @@ impl SendWqe {
         Refusal::by_peer(self.wr_id, &self.op, self.length)
     }
 
-    /// Messages that a farewell counts: those for queue 0, and Writes of something.
-    const fn messages(&self) -> u64 {
-        let write = (self.length > 0) as u64;
+    /// True if its last message is one that a farewell counts: one for queue 0, or a Write of
+    /// something.
+    const fn ends_in_a_message(&self) -> bool {
         match self.op {
-            SendOp::Send { .. } | SendOp::SendImmediate { .. } | SendOp::Immediate { .. } => 1,
-            SendOp::Write { .. } => write,
-            SendOp::WriteImmediate { .. } => write + 1,
-            _ => 0,
+            SendOp::Send { .. }
+            | SendOp::SendImmediate { .. }
+            | SendOp::Immediate { .. }
+            | SendOp::WriteImmediate { .. } => true,
+            SendOp::Write { .. } => self.length > 0,
+            _ => false,
         }
+    }
+
+    /// True if all its octets were built, and it has not failed.
+    const fn is_built(&self) -> bool {
+        matches!(
+            self.progress,
+            Progress::Built(_) | Progress::Sent(_) | Progress::Done(WcStatus::Success)
+        )
     }
 
     #[inline]
@@ -119,6 +134,9 @@ pub(crate) struct SendQueue {
     /// No request before this one has octets to be taken.
     stream_next: u64,
     acks: Acknowledgements,
+    /// Requests at which the peer's words had this end look.
+    #[cfg(test)]
+    pub(crate) looked_at: u64,
 }
 
 /// Which signalled one-way requests the peer is known to have received.
@@ -138,8 +156,10 @@ struct Acknowledgements {
     pending_octets: u64,
     /// Messages that were built so far, as a farewell counts them.
     messages: u64,
-    /// The last count that the peer has said, and the request that was to be started next then.
-    counted: (u64, u64),
+    /// The number of them that the peer has said last.
+    told: u64,
+    /// What the peer has told says nothing of requests from this one on.
+    told_below: u64,
 }
 
 impl SendQueue {
@@ -159,8 +179,11 @@ impl SendQueue {
                 pending: 0,
                 pending_octets: 0,
                 messages: 0,
-                counted: (0, 0),
+                told: 0,
+                told_below: 0,
             },
+            #[cfg(test)]
+            looked_at: 0,
         }
     }
 
@@ -300,7 +323,8 @@ impl SendQueue {
         }
         wqe.progress = Progress::Built(position);
         if self.acks.on {
-            self.acks.messages += wqe.messages();
+            self.acks.messages += u64::from(wqe.ends_in_a_message());
+            wqe.messages = self.acks.messages;
             if wqe.signaled {
                 self.acks.wanted = number + 1;
                 self.acks.pending += 1;
@@ -314,34 +338,51 @@ impl SendQueue {
         self.acks.messages += 1;
     }
 
-    /// The peer said when it left that it had received the first `received` messages: behind the
-    /// last request that is among them.
-    pub(crate) fn covered_by(&mut self, received: u64) -> u64 {
-        let mut end = self.acks.messages;
-        for number in (self.ring.head()..self.next).rev() {
-            let wqe = self.ring.at(number);
-            let built = match wqe.progress {
-                Progress::Built(_) | Progress::Sent(_) | Progress::Done(WcStatus::Success) => true,
-                Progress::Posted | Progress::Started | Progress::Done(_) => false,
-            };
-            if built && wqe.op.is_one_way() {
-                if end <= received {
-                    return number + 1;
-                }
-                end -= wqe.messages();
-            }
+    /// The Write of a Write with immediate data was built, which the peer counts by itself.
+    pub(crate) fn built_prelude(&mut self, number: u64) {
+        if self.acks.on {
+            self.acks.messages += u64::from(self.ring.at(number).length > 0);
         }
-        0
     }
 
-    /// As [`Self::covered_by`], for what a peer may say at any time: a repetition costs nothing.
-    pub(crate) fn counted(&mut self, received: u64) -> u64 {
-        let heard = (received, self.next);
-        if received < self.acks.counted.0 || heard == self.acks.counted {
-            return 0;
+    /// The peer says that it has received the first `received` messages, which it may say at any
+    /// time: requests that end among them need no other acknowledgement. A number cannot be less
+    /// than the one before; one that is not more may yet speak of Writes of nothing.
+    ///
+    /// Each request is looked at once, however often the peer speaks.
+    pub(crate) fn told_received(&mut self, received: u64) -> Result<(), RdmapError> {
+        if !self.acks.on {
+            return Ok(());
         }
-        self.acks.counted = heard;
-        self.covered_by(received)
+        if received > self.acks.messages {
+            return Err(RdmapError::Stream("more messages are said to be received than were sent"));
+        }
+        if received < self.acks.told {
+            return Err(RdmapError::Stream("fewer messages are said to be received than before"));
+        }
+        self.acks.told = received;
+        let mut below = 0;
+        let mut number = self.acks.told_below.max(self.ring.head());
+        while number < self.next {
+            #[cfg(test)]
+            {
+                self.looked_at += 1;
+            }
+            let wqe = self.ring.at(number);
+            let is_built = wqe.is_built();
+            if wqe.op.is_one_way() {
+                if wqe.progress == Progress::Started || (is_built && wqe.messages > received) {
+                    break;
+                }
+                if is_built {
+                    below = number + 1;
+                }
+            }
+            number += 1;
+        }
+        self.acks.told_below = number;
+        self.acknowledged(below);
+        Ok(())
     }
 
     /// Behind the last request whose octets all stand before `position` of the stream, among those

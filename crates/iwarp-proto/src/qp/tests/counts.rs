@@ -283,15 +283,79 @@ fn a_count_completes_what_it_counts() {
     assert_eq!(ids(&raw.end), NO_IDS);
     raw.send(&count(2));
     assert_eq!(ids(&raw.end), [1, 2]);
-    raw.send(&count(1));
     raw.send(&count(2));
     assert_eq!(ids(&raw.end), NO_IDS);
-    raw.send(&count(u64::MAX));
+    raw.send(&count(4));
     assert_eq!(ids(&raw.end), [3, 4]);
     raw.end.post(5, SEND, &[]);
     raw.send(&count(4));
     assert_eq!(ids(&raw.end), NO_IDS);
+    raw.end.post(6, write_op(0), &[]);
+    raw.back();
+    raw.send(&count(5));
+    assert_eq!(ids(&raw.end), [5, 6]);
     assert!(raw.end.qp.borrow().is_connected());
+}
+
+/// An initiator whose peer is of our kind, and which has sent so many messages.
+fn sender(config: Config, messages: u64) -> Raw {
+    let mut raw = Raw::initiator(config, |terms| terms.spare_ord = 1);
+    let hello = HELLO_TO | u64::from(Capabilities::OURS.bits());
+    raw.send(&tagged(octets::WRITE, true, HELLO_STAG, hello, &[]));
+    for wr_id in 1..=messages {
+        raw.end.post(wr_id, SEND, &[]);
+    }
+    raw.back();
+    raw
+}
+
+/// It can be the peer's error only, and says that no number of the peer's is to be believed.
+#[test]
+fn a_count_of_more_than_was_sent_or_of_less_than_before_ends_the_stream() {
+    for (first, second) in [(2, 5), (2, 1), (4, 0), (0, u64::MAX)] {
+        let mut raw = sender(like_infiniband(), 4);
+        raw.send(&count(first));
+        let done: Vec<u64> = (1..=first).collect();
+        assert_eq!(ids(&raw.end), done);
+        let wrong = count(second);
+        // 0/2/07, a catastrophic error of the stream.
+        assert_eq!(raw.refuse(&wrong), quoting([0x02, 0x07], wrong.len(), &wrong, &[]));
+        let flushed: Vec<_> = (first + 1..=4).map(|wr_id| flushed(wr_id, WcOp::Send)).collect();
+        assert_eq!(outcomes(&raw.end.completions()), flushed);
+    }
+}
+
+#[test]
+fn the_first_half_of_a_write_with_immediate_data_may_be_counted_before_the_second_is_built() {
+    let mut raw = sender(like_infiniband(), 1);
+    raw.end.post(2, operations()[3], &[local(0, 8)]);
+    raw.end.tx.transmit(&raw.end.qp, &raw.end.host, &mut raw.end.out, 1);
+    raw.send(&count(2));
+    assert_eq!(ids(&raw.end), [1]);
+    raw.back();
+    raw.send(&count(2));
+    assert_eq!(ids(&raw.end), NO_IDS);
+    raw.send(&count(3));
+    assert_eq!(ids(&raw.end), [2]);
+}
+
+/// A peer may say as many numbers as it likes.
+#[test]
+fn each_request_is_looked_at_once_however_many_counts_come() {
+    const MESSAGES: u64 = 1000;
+    let mut raw = sender(Config { max_send_wr: 1001, ..like_infiniband() }, MESSAGES);
+    let looked_at = |raw: &Raw| raw.end.qp.borrow().sq.looked_at;
+    for received in 1..=MESSAGES / 2 {
+        raw.send(&count(received));
+    }
+    assert_eq!(ids(&raw.end).len() as u64, MESSAGES / 2);
+    // The one that stops the search is looked at again.
+    assert!(looked_at(&raw) <= MESSAGES, "{}", looked_at(&raw));
+    let before = looked_at(&raw);
+    for _ in 0..1000 {
+        raw.send(&count(MESSAGES / 2));
+    }
+    assert_eq!(looked_at(&raw) - before, 1000);
 }
 
 /// To a foreign peer, and to an end that has not asked, it is a Write of nothing.
@@ -303,6 +367,15 @@ fn a_count_that_was_not_asked_for_is_a_write_of_nothing() {
     foreign.back();
     foreign.send(&count(1));
     assert_eq!(ids(&foreign.end), NO_IDS);
+    // One that is taken to have RFC 7306 was not asked, and any STag may stand in its Write.
+    let assumed = Config { extensions: Extensions::Assume, ..like_infiniband() };
+    let mut assumed = Raw::initiator(assumed, |terms| terms.spare_ord = 1);
+    assumed.end.post(1, SEND, &[]);
+    assumed.back();
+    assumed.send(&count(1));
+    assumed.send(&count(7));
+    assert_eq!(ids(&assumed.end), NO_IDS);
+    assert!(assumed.end.qp.borrow().is_connected());
     let mut raw = raw(Config { acknowledge: false, ..like_infiniband() }, Capabilities::default());
     raw.end.post(1, read_op(0), &[local(0, 8)]);
     raw.back();

@@ -13,6 +13,7 @@ use crate::qp::Capabilities;
 const HELLO_STAG: u32 = 0x6957_4152;
 const HELLO_TO: u64 = 0x5048_454c_0100_0000;
 const FAREWELL_STAG: u32 = 0x6957_4642;
+const COUNT_STAG: u32 = 0x6957_434e;
 const SECOND: Duration = Duration::from_secs(1);
 
 fn hello(capabilities: Capabilities) -> Vec<u8> {
@@ -141,15 +142,19 @@ fn a_farewell_that_nobody_asked_for_or_that_a_stranger_sends_means_nothing() {
 }
 
 #[test]
-fn a_farewell_of_more_than_was_sent_does_no_harm() {
-    let mut raw = known(outliving());
-    raw.end.post(1, SEND, &[]);
-    raw.end.post(2, read_op(0), &[local(0, 8)]);
-    raw.back();
-    raw.send(&farewell(u64::MAX));
-    assert_eq!(outcomes(&raw.end.completions()), [success(1, WcOp::Send)]);
-    raw.end.eof();
-    assert_eq!(raw.end.events(), [Event::Disconnected]);
+fn a_farewell_of_more_than_was_sent_or_of_less_than_before_ends_the_stream() {
+    for (count, received) in [(0, u64::MAX), (0, 2), (1, 0)] {
+        let mut raw = known(outliving());
+        raw.end.post(1, SEND, &[]);
+        raw.end.post(2, read_op(0), &[local(0, 8)]);
+        raw.back();
+        raw.send(&tagged(octets::WRITE, true, COUNT_STAG, count, &[]));
+        let wrong = farewell(received);
+        assert_eq!(raw.refuse(&wrong), quoting([0x02, 0x07], wrong.len(), &wrong, &[]));
+        let first = if count == 1 { success(1, WcOp::Send) } else { flushed(1, WcOp::Send) };
+        assert_eq!(outcomes(&raw.end.completions()), [first, flushed(2, WcOp::Read)]);
+        assert!(!raw.end.qp.borrow().is_outlived());
+    }
 }
 
 #[test]
