@@ -147,7 +147,7 @@ struct Acknowledgements {
     /// Behind the last request that waits for one.
     wanted: u64,
     /// The request that was answered last, or will be answered next, stands behind all requests
-    /// before this one.
+    /// before this one; or the peer has said that it has received them.
     covered: u64,
     /// The peer has all requests before this one.
     arrived: u64,
@@ -376,11 +376,16 @@ impl SendQueue {
                 }
                 if is_built {
                     below = number + 1;
+                    if wqe.signaled && number >= self.acks.covered {
+                        self.acks.pending -= 1;
+                        self.acks.pending_octets -= u64::from(wqe.length);
+                    }
                 }
             }
             number += 1;
         }
         self.acks.told_below = number;
+        self.acks.covered = self.acks.covered.max(below);
         self.acknowledged(below);
         Ok(())
     }

@@ -358,6 +358,35 @@ fn each_request_is_looked_at_once_however_many_counts_come() {
     assert_eq!(looked_at(&raw) - before, 1000);
 }
 
+/// The peer says by it all that the answer could say.
+#[test]
+fn messages_that_a_count_covers_are_not_asked_about() {
+    let asked = |ulpdus: Vec<Vec<u8>>| -> usize {
+        ulpdus.iter().filter(|ulpdu| ulpdu[1] == octets::READ_REQUEST).count()
+    };
+    let mut raw = sender(like_infiniband(), 0);
+    raw.end.post(1, SEND, &[]);
+    assert_eq!(asked(raw.back()), 1);
+    for wr_id in 2..5 {
+        raw.end.post(wr_id, SEND, &[]);
+    }
+    assert_eq!(asked(raw.back()), 0);
+    raw.send(&count(4));
+    assert_eq!(ids(&raw.end), [1, 2, 3, 4]);
+    let sink = 0x8000_0001;
+    raw.send(&tagged(octets::READ_RESPONSE, true, sink, 0, &[]));
+    assert_eq!(asked(raw.back()), 0);
+    // Those behind them are, and those that it leaves out.
+    raw.end.post(5, SEND, &[]);
+    assert_eq!(asked(raw.back()), 1);
+    raw.end.post(6, SEND, &[]);
+    raw.end.post(7, SEND, &[]);
+    raw.back();
+    raw.send(&count(6));
+    raw.send(&tagged(octets::READ_RESPONSE, true, sink + 1, 0, &[]));
+    assert_eq!(asked(raw.back()), 1);
+}
+
 /// To a foreign peer, and to an end that has not asked, it is a Write of nothing.
 #[test]
 fn a_count_that_was_not_asked_for_is_a_write_of_nothing() {
