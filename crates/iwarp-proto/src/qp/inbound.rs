@@ -120,6 +120,21 @@ impl Pending {
     }
 }
 
+/// The messages that have come up to a place of the stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Come {
+    /// Those that came whole, as a farewell counts them.
+    whole: u64,
+    /// Writes of nothing, which it does not count.
+    empty: u64,
+}
+
+impl Come {
+    const fn all(self) -> u64 {
+        self.whole + self.empty
+    }
+}
+
 /// A message as its receive reports it.
 struct Delivery {
     opcode: Opcode,
@@ -163,12 +178,10 @@ pub(crate) struct Inbound {
     written: Option<u32>,
     /// Messages that have come whole ([`Qp::arrivals`]).
     pub(crate) arrived: u64,
-    /// Messages that have come whole, as a farewell counts them; and how many of them stand in
-    /// front of the oldest one that waits for its receive.
-    whole: u64,
-    whole_before_parked: u64,
-    /// Writes of nothing, which it does not count.
-    empty: u64,
+    /// All that has come, and the part of it that stands in front of the oldest message that waits
+    /// for its receive.
+    come: Come,
+    come_before_parked: Come,
     pending: Pending,
     first_seen: bool,
     last_reported: bool,
@@ -202,9 +215,8 @@ impl Default for Inbound {
             writing: 0,
             written: None,
             arrived: 0,
-            whole: 0,
-            whole_before_parked: 0,
-            empty: 0,
+            come: Come::default(),
+            come_before_parked: Come::default(),
             pending: Pending::None,
             first_seen: false,
             last_reported: false,
@@ -236,14 +248,18 @@ impl Inbound {
     /// Messages that were received, with none in front of them that was not: those for queue 0, and
     /// Writes of something.
     pub(crate) const fn received(&self) -> u64 {
+        self.before_parked().whole
+    }
+
+    const fn before_parked(&self) -> Come {
         let late = self.parked > 0 || self.pending.is_late();
-        if late { self.whole_before_parked } else { self.whole }
+        if late { self.come_before_parked } else { self.come }
     }
 
     /// The number that grows with each message that [`Self::received`] counts, and with each Write
-    /// of nothing.
+    /// of nothing among them.
     pub(crate) const fn received_or_empty(&self) -> u64 {
-        self.received() + self.empty
+        self.before_parked().all()
     }
 
     /// Of the messages that came whole before their receive, how many were delivered.
@@ -435,7 +451,7 @@ impl Qp {
         if len > 0 {
             return Plan::Tagged(header.stag, header.to);
         }
-        self.inbound.empty += u64::from(!hello);
+        self.inbound.come.empty += u64::from(!hello);
         Plan::Nothing
     }
 
@@ -622,7 +638,7 @@ impl Qp {
                 inbound.writing = if last { 0 } else { so_far };
                 inbound.written = (last && !hello).then_some(so_far);
                 inbound.arrived += u64::from(last && !hello);
-                inbound.whole += u64::from(last && so_far > 0);
+                inbound.come.whole += u64::from(last && so_far > 0);
                 Follow::Nothing
             }
             Pending::Send { header, opcode, len, parked } => {
@@ -748,8 +764,7 @@ impl Qp {
     fn asked(&mut self, asked: Asked) {
         self.inbound.requests.delivered();
         let header = self.inbound.quote.first_chunk().copied().unwrap_or([0; UNTAGGED_LEN]);
-        let before =
-            Before { late: self.inbound.late, all: self.inbound.whole + self.inbound.empty };
+        let before = Before { late: self.inbound.late, all: self.inbound.come.all() };
         self.irq.push((asked, header), before);
         if before.late > self.inbound.late_delivered {
             self.tell_received();
@@ -834,7 +849,7 @@ impl Qp {
         } else {
             self.inbound.sends.delivered();
             self.inbound.open = None;
-            self.inbound.whole += 1;
+            self.inbound.come.whole += 1;
         }
         self.inbound.has_receive = false;
         self.inbound.arrived += 1;

@@ -9,7 +9,7 @@ use core::time::Duration;
 
 use iwarp_types::{Receive, Sge, Time, WcStatus};
 
-use super::{Beyond, Inbound, Pending, Plan};
+use super::{Beyond, Come, Inbound, Pending, Plan};
 use crate::ddp::error::DdpError;
 use crate::ddp::rx::check_offset;
 use crate::ddp::wire::{Header, UNTAGGED_LEN, Untagged};
@@ -41,8 +41,8 @@ pub(crate) struct Parking {
     pub(crate) opcode: Opcode,
     /// Octets of the Write that this Immediate Data belongs to.
     pub(crate) write: Option<u32>,
-    /// Messages that came whole before this one.
-    pub(crate) before: u64,
+    /// The messages that came before this one.
+    pub(crate) before: Come,
 }
 
 /// A message that waits for a receive.
@@ -52,7 +52,7 @@ pub(crate) struct Parked {
     pub(crate) header: Untagged,
     pub(crate) opcode: Opcode,
     pub(crate) write: Option<u32>,
-    pub(crate) before: u64,
+    pub(crate) before: Come,
     pub(crate) octets: Vec<u8>,
     /// All of it is here.
     pub(crate) whole: bool,
@@ -230,7 +230,7 @@ impl Qp {
         self.inbound.stalled = false;
         self.inbound.open = Some(opcode);
         self.inbound.pending = Pending::Park { header: *h, len: len as u32 };
-        Ok(Plan::Park(Parking { header: *h, opcode, write, before: self.inbound.whole }))
+        Ok(Plan::Park(Parking { header: *h, opcode, write, before: self.inbound.come }))
     }
 
     /// A segment was parked.
@@ -238,7 +238,7 @@ impl Qp {
         let inbound = &mut self.inbound;
         let before = inbound.parking.take();
         if inbound.parked == 0 {
-            inbound.whole_before_parked = inbound.whole;
+            inbound.come_before_parked = inbound.come;
         }
         inbound.parked += usize::from(before.is_none());
         inbound.begin_wait();
@@ -249,7 +249,7 @@ impl Qp {
         if header.last {
             inbound.open = None;
             inbound.late += 1;
-            inbound.whole += 1;
+            inbound.come.whole += 1;
             inbound.sends.delivered();
         } else {
             inbound.parking = Some(before.unwrap_or(0) + len);
@@ -269,7 +269,7 @@ impl Qp {
             return None;
         }
         debug_assert!(!self.inbound.has_receive);
-        self.inbound.whole_before_parked = message.before;
+        self.inbound.come_before_parked = message.before;
         let taken = match self.config.shared_receive {
             true => take(&mut self.inbound.receive),
             false => self.rq.take(&mut self.inbound.receive),

@@ -14,6 +14,10 @@
 //! - where nothing more is read from the stream, so that a Read may stand in it unseen, and
 //! - only if neither an answer nor an earlier frame has said it.
 //!
+//! The number is that of an earlier frame if only Writes of nothing have come in between, which it
+//! does not count. It is never less, and never more than was sent: a peer that says so breaks the
+//! stream's rules (`SendQueue::told_received`).
+//!
 //! No such frame is sent while receives are in time, nor where each message waits for its receive
 //! before the next one is sent.
 //!
@@ -41,7 +45,9 @@ impl Qp {
     #[cold]
     pub(super) fn start_count(&mut self) {
         self.outbound.due.remove(Due::COUNT);
-        self.outbound.told = self.inbound.received_or_empty();
+        let received = self.inbound.received_or_empty();
+        debug_assert!(received > self.outbound.told, "a count says nothing new");
+        self.outbound.told = received;
         let (stag, to) = hello::encode_count(self.inbound.received());
         self.start_tagged(Opcode::Write, stag, to, 0, Kind::Own);
     }
@@ -50,6 +56,10 @@ impl Qp {
     pub(super) fn note_answered(&mut self) {
         if let Some(before) = self.irq.pop() {
             self.outbound.told = self.outbound.told.max(before.all);
+            // It was under way when the count became due.
+            if self.inbound.received_or_empty() <= self.outbound.told {
+                self.outbound.due.remove(Due::COUNT);
+            }
         }
     }
 }

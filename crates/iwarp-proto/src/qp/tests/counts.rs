@@ -387,6 +387,40 @@ fn messages_that_a_count_covers_are_not_asked_about() {
     assert_eq!(asked(raw.back()), 1);
 }
 
+#[test]
+fn writes_of_nothing_behind_the_message_that_waits_are_no_reason_for_a_count() {
+    let mut raw = raw(like_infiniband(), Capabilities::FAREWELL);
+    let nothing = tagged(octets::WRITE, true, OPEN, OPEN_BASE, &[]);
+    raw.end.receive(1, &[]);
+    raw.send(&send(1, &[]));
+    raw.send(&send(2, &[]));
+    raw.send(&read_request(1, 0, 0, 0));
+    assert_eq!(raw.back(), [count(1)]);
+    raw.send(&nothing);
+    raw.send(&read_request(2, 0, 0, 0));
+    assert_eq!(raw.back(), NONE);
+    // Now it stands in front of one.
+    raw.send(&send(3, &[]));
+    raw.send(&read_request(3, 0, 0, 0));
+    raw.end.receive(2, &[]);
+    raw.end.look_again();
+    let back = raw.back();
+    assert_eq!((back.len(), &back[0]), (3, &count(2)));
+}
+
+#[test]
+fn a_number_that_the_answer_under_way_says_is_not_said_again() {
+    let mut raw = raw(like_infiniband(), Capabilities::FAREWELL);
+    raw.end.receive(1, &[]);
+    raw.send(&send(1, &[]));
+    raw.send(&read_request(1, 100_000, OPEN, OPEN_BASE));
+    raw.end.tx.transmit(&raw.end.qp, &raw.end.host, &mut raw.end.out, 1);
+    raw.send(&send(2, &[]));
+    raw.send(&read_request(2, 0, 0, 0));
+    let back = raw.back();
+    assert!(back.len() > 2 && back.iter().all(|ulpdu| ulpdu[1] == octets::READ_RESPONSE));
+}
+
 /// To a foreign peer, and to an end that has not asked, it is a Write of nothing.
 #[test]
 fn a_count_that_was_not_asked_for_is_a_write_of_nothing() {

@@ -8,8 +8,8 @@ use super::park::{parking, raw};
 use super::*;
 use crate::ddp::wire::Header;
 use crate::qp::Fault;
-use crate::qp::inbound::Follow;
 use crate::qp::inbound::park::Parked;
+use crate::qp::inbound::{Come, Follow};
 use crate::rdmap::wire::Opcode;
 
 const NONE: [u8; 0] = [];
@@ -97,7 +97,8 @@ fn a_message_is_received_when_its_octets_are_and_its_stag_is_invalid() {
     raw.end.receive(1, &[local(0, 8)]);
     let Ok(Header::Untagged(header)) = Header::parse(&ulpdu) else { panic!("a Send") };
     let (opcode, octets) = (Opcode::SendInvalidate, b"x".to_vec());
-    let message = Parked { header, opcode, write: None, before: 0, octets, whole: true };
+    let message =
+        Parked { header, opcode, write: None, before: Come::default(), octets, whole: true };
     let mut qp = raw.end.qp.borrow_mut();
     qp.unpark(&message, None, |_| false, &mut Vec::new());
     assert!(!qp.wants_transmit(), "it is only being placed");
