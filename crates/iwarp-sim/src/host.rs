@@ -52,6 +52,8 @@ pub enum Flaw {
     CountHigh,
     /// Or one fewer.
     CountLow,
+    /// Or says so in vain: its frame arrives as a Write of nothing.
+    CountLost,
 }
 
 /// The effect of an intervention that the network has to know.

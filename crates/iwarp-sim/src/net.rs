@@ -19,7 +19,7 @@ use crate::bank::{Bank, Role, WINDOWS};
 use crate::choice::Choices;
 use crate::host::{Flaw, Host, Intervention};
 use crate::model::{Model, Posted, Verdict, count_of, farewell_of};
-use crate::wire::{Rules, Segment, Target, WireCheck};
+use crate::wire::{Rules, Segment, Target, WireCheck, crc32c};
 
 /// One direction of the stream.
 #[derive(Debug, Default)]
@@ -341,7 +341,11 @@ impl Net {
             return self.poll(e);
         }
         let room = link.capacity.saturating_sub(link.flying.len());
-        let n = end.out.len().min(room).min(most);
+        let n = match self.flaw {
+            // Whole FPDUs.
+            Flaw::CountLost => end.out.len(),
+            _ => end.out.len().min(room).min(most),
+        };
         end.scratch.clear();
         let mut refused = None;
         for piece in end.out.pieces() {
@@ -373,7 +377,12 @@ impl Net {
         end.check.feed(&end.scratch, &mut end.segments).map_err(|broken| broken.0)?;
         end.tx.taken(&*end.qp, &mut end.out, n);
         end.host.model.borrow_mut().taken += n as u64;
-        let segments = std::mem::take(&mut end.segments);
+        let mut segments = std::mem::take(&mut end.segments);
+        if self.flaw == Flaw::CountLost {
+            let (start, octets) = (link.sent, &mut end.scratch);
+            segments
+                .retain(|segment| !(count_of(segment).is_some() && lose(segment, start, octets)));
+        }
         link.push(&end.scratch);
         self.octets += n as u64;
         self.note(n as u64);
@@ -796,6 +805,19 @@ impl End {
             self.windows[number] = WindowUse::Free;
         }
     }
+}
+
+/// Takes the STag away by which a Write of nothing says more, in `octets`, which stand at `start` of
+/// the stream. False where a marker stands within it.
+fn lose(segment: &Segment, start: u64, octets: &mut [u8]) -> bool {
+    const LENGTH: [u8; 2] = [0, 14];
+    let end = (segment.end - start) as usize;
+    let fpdu = end.checked_sub(20).and_then(|at| octets.get_mut(at..end));
+    let Some(fpdu) = fpdu.filter(|fpdu| fpdu.starts_with(&LENGTH)) else { return false };
+    fpdu[4..8].fill(0);
+    let crc = crc32c(&fpdu[..16]);
+    fpdu[16..].copy_from_slice(&crc.to_le_bytes());
+    true
 }
 
 /// Of a stream that no model follows: in order, once, and no longer than the buffer.

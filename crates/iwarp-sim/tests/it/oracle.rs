@@ -165,6 +165,11 @@ fn a_count_of_an_end_at_which_messages_wait_that_is_wrong_is_found() {
 }
 
 #[test]
+fn a_count_that_is_lost_is_found() {
+    finds(Flaw::CountLost, Mode::Clean, "was received, and has not completed");
+}
+
+#[test]
 fn any_octets_make_a_run() {
     run_from_bytes(&[]);
     let mut octets = Vec::new();
