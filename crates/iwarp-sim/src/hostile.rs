@@ -62,6 +62,9 @@ type Code = (u8, u8, u8);
 
 /// STag of the hello frame, and its TO but for the capabilities.
 const HELLO: (u32, u64) = (0x6957_4152, 0x5048_454c_0100_0000);
+/// STags of the frames that say how many messages their sender has received.
+const FAREWELL: u32 = 0x6957_4642;
+const COUNT: u32 = 0x6957_434e;
 const RFC_7306: u64 = 3;
 const SEND_IMMEDIATE: u64 = 4;
 const WRITE_IMMEDIATE: u64 = 8;
@@ -365,6 +368,8 @@ impl Peer<'_> {
         let refuses = config.extensions == Extensions::Refuse;
         let parks = config.park.is_some();
         let terms = net.ends[0].terms;
+        let asks_what_was_received =
+            config.acknowledge && config.extensions == Extensions::Ask && terms.outbound() > 0;
         let len = rng.range(1, 3000);
         let fill = len as usize;
         let fault = |codes: &[Code]| Expected::Fault(codes.to_vec());
@@ -378,7 +383,7 @@ impl Peer<'_> {
         let full = [(1, 2, 2), (1, 2, 3)];
         let asked = |code: Code| if may_ask { vec![code] } else { full.to_vec() };
         let room = self.room(net);
-        let (ulpdu, expected) = match rng.below(40) {
+        let (ulpdu, expected) = match rng.below(41) {
             0 => (write(stag ^ 1, base), fault(&[(1, 1, 0)])),
             1 => (write(0, base), fault(&[(1, 1, 0)])),
             2 => (write(foreign.0, foreign.1), fault(&[(1, 1, 2)])),
@@ -500,6 +505,10 @@ impl Peer<'_> {
                 net.links[1].fin = true;
                 self.expected = fault(&[(2, 0, 1)]);
                 return Ok(());
+            }
+            39 if asks_what_was_received && self.told.is_some() => {
+                let too_much = rng.range(1 << 20, u64::MAX);
+                (Ulpdu::tagged(0, rng.pick(&[FAREWELL, COUNT]), too_much), fault(&[(0, 2, 7)]))
             }
             _ => {
                 self.expected = Expected::Anything;

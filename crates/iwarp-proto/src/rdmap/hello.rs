@@ -34,10 +34,11 @@
 //! own, whose TO is the number of messages for queue 0 and of non-empty Writes that the end
 //! received with none missing in front of them. To a peer that asks for it, an end at which a
 //! message waits for its receive says that number in between as well, by the *count*, another such
-//! Write (`qp/outbound/count.rs`). A third one has the sender's `rnr_retry` as its TO: a peer that
-//! parks messages ends the connection when one has waited for that many of its RNR times. A Write
-//! of no octets never goes out with the STag and TO of such a frame, whatever STag and offset the
-//! program uses.
+//! Write (`qp/outbound/count.rs`). A number that is more than was sent, or less than the one
+//! before, ends the stream. A third one has the sender's `rnr_retry` as its TO: a peer that parks
+//! messages ends the connection when one has waited for that many of its RNR times. A Write of no
+//! octets never goes out with the STag and TO of such a frame, whatever STag and offset the program
+//! uses.
 //!
 //! One more bit says that its sender would move the stream past TCP where both ends are on one
 //! host. The responder then sends an *offer*: two such Writes, whose TOs are the name under which
