@@ -807,8 +807,8 @@ impl End {
     }
 }
 
-/// Takes the STag away by which a Write of nothing says more, in `octets`, which stand at `start` of
-/// the stream. False where a marker stands within it.
+/// Takes the STag away by which a Write of nothing says more, in `octets`, which stand at `start`
+/// of the stream. False where a marker stands within it.
 fn lose(segment: &Segment, start: u64, octets: &mut [u8]) -> bool {
     const LENGTH: [u8; 2] = [0, 14];
     let end = (segment.end - start) as usize;

@@ -123,7 +123,7 @@ impl Pending {
 /// The messages that have come up to a place of the stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Come {
-    /// Those that came whole, as a farewell counts them.
+    /// Messages that came whole, as a farewell counts them.
     whole: u64,
     /// Writes of nothing, which it does not count.
     empty: u64,

@@ -158,7 +158,7 @@ struct Acknowledgements {
     messages: u64,
     /// The number of them that the peer has said last.
     told: u64,
-    /// What the peer has told says nothing of requests from this one on.
+    /// The first request of which that number says nothing.
     told_below: u64,
 }
 

@@ -376,7 +376,7 @@ fn messages_that_a_count_covers_are_not_asked_about() {
     let sink = 0x8000_0001;
     raw.send(&tagged(octets::READ_RESPONSE, true, sink, 0, &[]));
     assert_eq!(asked(raw.back()), 0);
-    // Those behind them are, and those that it leaves out.
+    // Messages behind them are, and messages that it leaves out.
     raw.end.post(5, SEND, &[]);
     assert_eq!(asked(raw.back()), 1);
     raw.end.post(6, SEND, &[]);
