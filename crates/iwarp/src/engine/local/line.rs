@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use iwarp_os::local::{Marks, Ring};
 use iwarp_os::owner::{is_known, own_users};
-use iwarp_os::socket::is_shortage;
 use iwarp_os::unix::SeqSocket;
 use iwarp_os::{Interest, PassedFd, Ready};
 
 use super::end::LocalEnd;
 use super::hindrance::{Cannot, Cause, Hindrance};
 use super::message::{Answer, Join, LEN, Message};
+use super::outbox::{Outbox, Rest};
 use crate::engine::sync::Mutex;
 use crate::engine::tasks::Task;
 use crate::engine::worker::Worker;
@@ -27,8 +27,6 @@ use crate::port::{Descriptors, Ends, canonical};
 
 /// Messages that are read before others get their turn.
 const BUDGET: usize = 64;
-/// Messages that wait for a process which does not read them at most, each with a descriptor.
-const UNSAID: usize = 256;
 /// Time after which a message is said again for which the system had no room.
 const SHORTAGE: Duration = Duration::from_millis(10);
 
@@ -54,8 +52,10 @@ pub(super) struct Line {
     channel: OnceLock<Arc<Channel>>,
     /// Connections of which this process has asked whether they move, in the order of the answers.
     asked: Mutex<VecDeque<Asked>>,
-    /// Messages that the socket has no room for, with the memory that goes along.
-    unsaid: Mutex<VecDeque<(Message, Option<PassedFd>)>>,
+    /// Messages that the socket has no room for.
+    unsaid: Mutex<Outbox>,
+    /// This process has begun it, and asks; the other one answers.
+    asks: bool,
     /// The other has told a secret.
     proven: AtomicBool,
     over: AtomicBool,
@@ -99,7 +99,7 @@ impl Line {
         check_user(&socket)?;
         let (marks, fds) = Marks::create()?;
         socket.send(&Message::Hello.encode(), &fds.passed())?;
-        let line = Self::new(socket, offers, worker);
+        let line = Self::new(socket, offers, worker, true);
         let channel = Channel::new(marks);
         let weak = Weak::clone(&line.itself);
         channel.when_unused(move || {
@@ -144,12 +144,17 @@ impl Line {
     ) -> Result<Arc<Self>, Hindrance> {
         check_user(&socket)?;
         iwarp_mem::afford().map_err(|_| Cause::Memory)?;
-        let line = Self::new(socket, offers, worker);
+        let line = Self::new(socket, offers, worker, false);
         line.serve(worker)?;
         Ok(line)
     }
 
-    fn new(socket: SeqSocket, offers: Weak<dyn Offers>, worker: &Arc<Worker>) -> Arc<Self> {
+    fn new(
+        socket: SeqSocket,
+        offers: Weak<dyn Offers>,
+        worker: &Arc<Worker>,
+        asks: bool,
+    ) -> Arc<Self> {
         Arc::new_cyclic(|itself| Self {
             itself: Weak::clone(itself),
             socket,
@@ -158,7 +163,8 @@ impl Line {
             task: AtomicU64::new(0),
             channel: OnceLock::new(),
             asked: Mutex::default(),
-            unsaid: Mutex::default(),
+            unsaid: Mutex::new(Outbox::new(asks)),
+            asks,
             proven: AtomicBool::new(false),
             over: AtomicBool::new(false),
         })
@@ -191,8 +197,11 @@ impl Line {
         secret: u64,
         crc: bool,
         end: &Arc<dyn LocalEnd>,
-    ) -> Result<(), Hindrance> {
-        self.ask_now(secret, crc, end).inspect_err(|_| self.rest())
+    ) -> Result<(), Cannot> {
+        if self.unsaid.lock().is_full() {
+            return Err(Cannot::Yet);
+        }
+        Ok(self.ask_now(secret, crc, end).inspect_err(|_| self.rest())?)
     }
 
     fn ask_now(&self, secret: u64, crc: bool, end: &Arc<dyn LocalEnd>) -> Result<(), Hindrance> {
@@ -251,8 +260,11 @@ impl Line {
         }
     }
 
-    /// Takes the next message; false when none is there.
+    /// Takes the next message; false when none is there, or the answers to those before wait.
     fn read(&self) -> io::Result<bool> {
+        if !self.unsaid.lock().lets_read() {
+            return Ok(false);
+        }
         // One byte more than a message, so that a longer one is found out.
         let mut room = [0; LEN + 1];
         let (len, passed) = match self.socket.recv_passed(&mut room) {
@@ -260,8 +272,7 @@ impl Line {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
             received => received?,
         };
-        let message = room.get(..len).and_then(Message::decode);
-        match message.ok_or(io::ErrorKind::InvalidData)? {
+        match room.get(..len).and_then(Message::decode).ok_or(io::ErrorKind::InvalidData)? {
             Message::Hello => self.greeted(passed)?,
             Message::Join(join) => self.asked(&join, passed)?,
             Message::Answer(answer) => self.answered(&answer)?,
@@ -281,6 +292,9 @@ impl Line {
         let (Some(offers), Some(channel)) = (self.offers.upgrade(), self.channel.get()) else {
             return Err(io::ErrorKind::InvalidData.into());
         };
+        if self.asks {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
         let end = offers.take(join);
         let moved = match &end {
             Some(end) => {
@@ -302,56 +316,33 @@ impl Line {
 
     /// Says it now, or when the other process has read some of what it was told before.
     fn say(&self, message: Message, memory: Option<PassedFd>) -> io::Result<()> {
-        let mut unsaid = self.unsaid.lock();
-        if unsaid.len() >= UNSAID {
-            return Err(io::ErrorKind::OutOfMemory.into());
+        let is_first = self.unsaid.lock().push(message, memory)?;
+        if !is_first {
+            return Ok(());
         }
-        unsaid.try_reserve(1).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        unsaid.push_back((message, memory));
-        let waited = unsaid.len() > 1;
-        drop(unsaid);
         // An error is one of the socket: nothing more goes out.
-        if waited {
-            Ok(())
-        } else {
-            self.say_rest(false).inspect_err(|_| self.unsaid.lock().clear())
-        }
+        self.say_rest().inspect_err(|_| self.unsaid.lock().clear())
     }
 
     /// Goes on once descriptors can be passed again.
     fn say_later(&self) {
         self.later(SHORTAGE, |line| {
-            if line.say_rest(false).is_err() {
+            if line.say_rest().is_err() {
                 line.end();
             }
         });
     }
 
-    /// Says what waits. `waited`: the worker looks whether there is room.
-    fn say_rest(&self, waited: bool) -> io::Result<()> {
+    /// Says what waits, and has the worker look for room if some of it waits still.
+    fn say_rest(&self) -> io::Result<()> {
         let mut unsaid = self.unsaid.lock();
-        let mut for_later = false;
-        while let Some((message, memory)) = unsaid.front() {
-            let memory = memory.as_ref().map(PassedFd::as_fd);
-            match self.socket.send(&message.encode(), memory.as_slice()) {
-                Ok(()) => drop(unsaid.pop_front()),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) if is_shortage(&error) => {
-                    for_later = true;
-                    break;
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        let waits = !unsaid.is_empty() && !for_later;
-        drop(unsaid);
-        if for_later {
+        let rest = unsaid.send(&self.socket)?;
+        if rest == Rest::Later {
             self.say_later();
         }
-        if waits != waited
+        if let Some(interest) = unsaid.watches(rest)
             && let Some(worker) = self.worker.upgrade()
         {
-            let interest = if waits { Interest::READ | Interest::WRITE } else { Interest::READ };
             let fds = Descriptors::one(self.socket.as_fd());
             worker.tasks().update(self.task.load(Ordering::Acquire), fds, interest)?;
         }
@@ -415,7 +406,9 @@ fn move_to(
 
 impl Task for Line {
     fn ready(&self, ready: Ready) {
-        self.go_on(if ready.writable { self.say_rest(true) } else { Ok(()) });
+        // A socket whose other end is closed tells that by the first message that goes out.
+        let speaks = ready.writable || ready.hangup;
+        self.go_on(if speaks { self.say_rest() } else { Ok(()) });
     }
 }
 

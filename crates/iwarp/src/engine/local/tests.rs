@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The responder's side, on a worker that a test turns.
+//! Agreement on a worker that a test turns.
+
+mod lines;
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -21,6 +23,17 @@ struct Moves {
     peer: SocketAddr,
     waker: Arc<WakerSlot>,
     moved: AtomicBool,
+    /// The reason for which it stays; only where that is expected.
+    stays: Option<Mutex<Option<Cause>>>,
+}
+
+impl Moves {
+    fn keep(&self, why: Hindrance) {
+        match &self.stays {
+            Some(stays) => *stays.lock() = Some(why.cause),
+            None => panic!("{}", why.line()),
+        }
+    }
 }
 
 fn own() -> SocketAddr {
@@ -45,17 +58,17 @@ impl LocalEnd for Moves {
     }
 
     fn stay(&self, why: Hindrance) {
-        panic!("{}", why.line());
+        self.keep(why);
     }
 
     fn decline(&self, why: Hindrance) {
-        panic!("{}", why.line());
+        self.keep(why);
     }
 }
 
 fn end(port: u16) -> Arc<Moves> {
     let peer = ([127, 0, 0, 1], port).into();
-    Arc::new(Moves { peer, waker: Arc::default(), moved: AtomicBool::new(false) })
+    Arc::new(Moves { peer, waker: Arc::default(), moved: AtomicBool::new(false), stays: None })
 }
 
 fn offered(locals: &Locals, end: &Arc<Moves>) -> Offer {
