@@ -56,6 +56,8 @@ pub(super) struct Line {
     unsaid: Mutex<Outbox>,
     /// This process has begun it, and asks; the other one answers.
     asks: bool,
+    /// The user that this process was then.
+    user: u32,
     /// The other has told a secret.
     proven: AtomicBool,
     over: AtomicBool,
@@ -96,10 +98,10 @@ impl Line {
         offers: Weak<dyn Offers>,
         worker: &Arc<Worker>,
     ) -> Result<Arc<Self>, Hindrance> {
-        check_user(&socket)?;
+        let user = check_user(&socket)?;
         let (marks, fds) = Marks::create()?;
         socket.send(&Message::Hello.encode(), &fds.passed())?;
-        let line = Self::new(socket, offers, worker, true);
+        let line = Self::new(socket, offers, worker, true, user);
         let channel = Channel::new(marks);
         let weak = Weak::clone(&line.itself);
         channel.when_unused(move || {
@@ -142,9 +144,9 @@ impl Line {
         offers: Weak<dyn Offers>,
         worker: &Arc<Worker>,
     ) -> Result<Arc<Self>, Hindrance> {
-        check_user(&socket)?;
+        let user = check_user(&socket)?;
         iwarp_mem::afford().map_err(|_| Cause::Memory)?;
-        let line = Self::new(socket, offers, worker, false);
+        let line = Self::new(socket, offers, worker, false, user);
         line.serve(worker)?;
         Ok(line)
     }
@@ -154,6 +156,7 @@ impl Line {
         offers: Weak<dyn Offers>,
         worker: &Arc<Worker>,
         asks: bool,
+        user: u32,
     ) -> Arc<Self> {
         Arc::new_cyclic(|itself| Self {
             itself: Weak::clone(itself),
@@ -165,6 +168,7 @@ impl Line {
             asked: Mutex::default(),
             unsaid: Mutex::new(Outbox::new(asks)),
             asks,
+            user,
             proven: AtomicBool::new(false),
             over: AtomicBool::new(false),
         })
@@ -184,6 +188,12 @@ impl Line {
     /// True once the other process is gone, or does not keep to the rules.
     pub(super) fn is_over(&self) -> bool {
         self.over.load(Ordering::SeqCst)
+    }
+
+    /// True if this process is the user still that it was when the line began. One that has become
+    /// another trusts other processes; the connections that have moved go on.
+    pub(super) fn is_users(&self) -> bool {
+        own_users()[0] == self.user
     }
 
     /// True once the other process has told a secret that it knows by a connection.
@@ -297,6 +307,7 @@ impl Line {
         }
         let end = offers.take(join);
         let moved = match &end {
+            Some(_) if !self.is_users() => Err(Cause::OtherUser.into()),
             Some(end) => {
                 self.proven.store(true, Ordering::Relaxed);
                 move_to(end, join, channel, memory.as_ref())
@@ -368,8 +379,8 @@ impl Line {
     }
 }
 
-/// The process at the other end is of this user.
-pub(super) fn check_user(socket: &SeqSocket) -> Result<(), Hindrance> {
+/// The process at the other end is of this user, whose number is the result.
+pub(super) fn check_user(socket: &SeqSocket) -> Result<u32, Hindrance> {
     let [own, _] = own_users();
     if socket.peer_user()? != own {
         return Err(Cause::OtherUser.into());
@@ -377,7 +388,7 @@ pub(super) fn check_user(socket: &SeqSocket) -> Result<(), Hindrance> {
     if !is_known(own) {
         return Err(Cause::UnknownUsers.into());
     }
-    Ok(())
+    Ok(own)
 }
 
 /// The end receives by the ring that its peer has made, and its slot wakes it.

@@ -213,6 +213,7 @@ impl Locals {
         lines.retain(|_, line| line.strong_count() > 0);
         if let Some(line) = lines.get(&name).and_then(Weak::upgrade)
             && !line.is_over()
+            && line.is_users()
         {
             return Ok(line);
         }

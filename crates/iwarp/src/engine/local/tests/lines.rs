@@ -1,12 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The lines of processes that read late.
+//! The lines of processes that read late, and of those that have become another user.
 
 use super::*;
 use crate::engine::worker::Turner;
 
 /// More connections than both sockets and the messages that wait have room for.
 const BURST: u16 = 1200;
+
+/// An end whose peer has this port, and which may stay with TCP.
+fn undecided(port: u16) -> Arc<Moves> {
+    let end = Arc::into_inner(end(port)).unwrap();
+    Arc::new(Moves { stays: Some(Mutex::default()), ..end })
+}
+
+/// The reason for which it stays.
+fn stays(end: &Moves) -> Option<Cause> {
+    *end.stays.as_ref().unwrap().lock()
+}
 
 fn turn(worker: &Arc<Worker>, turner: &mut Turner) {
     worker.turn(turner, Some(Duration::ZERO)).unwrap();
@@ -125,4 +136,65 @@ fn connections_wait_for_a_process_that_reads_no_questions() {
         clock.advance(AGAIN / 10);
         assert!(clock.now() < end_of_patience, "they do not wait any more");
     }
+}
+
+/// Runs it in a thread that may become another user. Only root can.
+fn in_own_thread(test: fn()) {
+    if rustix::process::geteuid().is_root() {
+        std::thread::spawn(test).join().unwrap();
+    }
+}
+
+fn become_another_user() {
+    let user = rustix::thread::Uid::from_raw(61_240);
+    rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+}
+
+#[test]
+fn a_line_of_a_former_user_takes_no_more_connections() {
+    in_own_thread(|| {
+        let worker = Worker::without_thread(Clock::system()).unwrap();
+        let mut turner = worker.turner();
+        let locals = Locals::new(&worker, false);
+        let (first, second) = (undecided(1), undecided(2));
+        let Offer { name, secret } = offered(&locals, &first);
+        let later = offered(&locals, &second).secret;
+        let peer = Peer::begin(name);
+        assert!(peer.joins(0, secret, &first));
+        (0..2).for_each(|_| turn(&worker, &mut turner));
+        let answer = Answer { slot: 0, taken: Ok(()), crc: false };
+        assert_eq!(peer.hears(), Some(Message::Answer(answer)));
+
+        become_another_user();
+        assert!(peer.joins(1, later, &second));
+        turn(&worker, &mut turner);
+        let why = Cause::OtherUser;
+        let answer = Answer { slot: 1, taken: Err(why as u8), crc: false };
+        assert_eq!(peer.hears(), Some(Message::Answer(answer)));
+        assert_eq!((stays(&first), stays(&second)), (None, Some(why)));
+    });
+}
+
+#[test]
+fn a_line_of_a_former_user_asks_no_more() {
+    in_own_thread(|| {
+        let worker = Worker::without_thread(Clock::system()).unwrap();
+        let mut turner = worker.turner();
+        let locals = Locals::new(&worker, false);
+        let (first, second) = (undecided(1), undecided(2));
+        let (name, listener) = listening();
+        let mut follow = |end: &Arc<Moves>| {
+            locals.follow(Offer { name, secret: 1 }, Arc::clone(end) as Arc<dyn LocalEnd>);
+            turn(&worker, &mut turner);
+        };
+        follow(&first);
+        let peer = Peer { socket: listener.accept().unwrap(), _marks: None };
+        assert_eq!(peer.answers(|| {}), 1);
+        become_another_user();
+        // The process that listens is the former one's.
+        follow(&second);
+        assert_eq!(peer.answers(|| {}), 0);
+        assert_eq!((stays(&first), stays(&second)), (None, Some(Cause::OtherUser)));
+        assert!(first.moved.load(Ordering::Relaxed), "a line stays for those that use it");
+    });
 }
