@@ -19,6 +19,7 @@ use super::end::LocalEnd;
 use super::hindrance::{Cannot, Cause, Hindrance};
 use super::message::{Answer, Join, LEN, Message};
 use super::outbox::{Outbox, Rest};
+use super::over::Over;
 use crate::engine::sync::Mutex;
 use crate::engine::tasks::Task;
 use crate::engine::worker::Worker;
@@ -271,18 +272,18 @@ impl Line {
     }
 
     /// Takes the next message; false when none is there, or the answers to those before wait.
-    fn read(&self) -> io::Result<bool> {
+    fn read(&self) -> Result<bool, Over> {
         if !self.unsaid.lock().lets_read() {
             return Ok(false);
         }
         // One byte more than a message, so that a longer one is found out.
         let mut room = [0; LEN + 1];
         let (len, passed) = match self.socket.recv_passed(&mut room) {
-            Ok((0, _)) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok((0, _)) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
             received => received?,
         };
-        match room.get(..len).and_then(Message::decode).ok_or(io::ErrorKind::InvalidData)? {
+        match room.get(..len).and_then(Message::decode).ok_or(Over::Unruly)? {
             Message::Hello => self.greeted(passed)?,
             Message::Join(join) => self.asked(&join, passed)?,
             Message::Answer(answer) => self.answered(&answer)?,
@@ -290,20 +291,23 @@ impl Line {
         Ok(true)
     }
 
-    fn greeted(&self, passed: Vec<OwnedFd>) -> io::Result<()> {
-        let [memory, peers, own] = passed.try_into().map_err(|_| io::ErrorKind::InvalidData)?;
+    fn greeted(&self, passed: Vec<OwnedFd>) -> Result<(), Over> {
+        let [memory, peers, own] = passed.try_into().map_err(|passed: Vec<_>| {
+            // The system passes fewer where this process has no descriptor left.
+            if passed.len() < 3 { Cause::Descriptors.into() } else { Over::Unruly }
+        })?;
         let marks = Marks::join(memory, peers, own)?;
-        self.channel.set(Channel::new(marks)).map_err(|_| io::ErrorKind::InvalidData.into())
+        self.channel.set(Channel::new(marks)).map_err(|_| Over::Unruly)
     }
 
     /// The other process asks to move a connection.
-    fn asked(&self, join: &Join, passed: Vec<OwnedFd>) -> io::Result<()> {
+    fn asked(&self, join: &Join, passed: Vec<OwnedFd>) -> Result<(), Over> {
         let memory = passed.into_iter().next().map(PassedFd::from);
         let (Some(offers), Some(channel)) = (self.offers.upgrade(), self.channel.get()) else {
-            return Err(io::ErrorKind::InvalidData.into());
+            return Err(Over::Unruly);
         };
         if self.asks {
-            return Err(io::ErrorKind::InvalidData.into());
+            return Err(Over::Unruly);
         }
         let end = offers.take(join);
         let moved = match &end {
@@ -322,7 +326,7 @@ impl Line {
             (Some(end), Err(why)) => end.stay(why),
             (None, _) => {}
         }
-        answered
+        Ok(answered?)
     }
 
     /// Says it now, or when the other process has read some of what it was told before.
@@ -360,10 +364,10 @@ impl Line {
         Ok(())
     }
 
-    fn answered(&self, answer: &Answer) -> io::Result<()> {
+    fn answered(&self, answer: &Answer) -> Result<(), Over> {
         let asked = self.asked.lock().pop_front();
         let asked = asked.filter(|asked| asked.slot == answer.slot);
-        let Asked { end, crc, .. } = asked.ok_or(io::ErrorKind::InvalidData)?;
+        let Asked { end, crc, .. } = asked.ok_or(Over::Unruly)?;
         self.proven.store(true, Ordering::Relaxed);
         let Some(end) = end.upgrade() else { return Ok(()) };
         match answer.taken {
@@ -430,22 +434,19 @@ impl Line {
     }
 
     /// Reads on, unless something went wrong before.
-    fn go_on(&self, mut said: io::Result<()>) {
+    fn go_on(&self, said: io::Result<()>) {
+        if let Err(over) = said.map_err(Over::from).and_then(|()| self.read_on()) {
+            over.tell();
+            self.end();
+        }
+    }
+
+    fn read_on(&self) -> Result<(), Over> {
         for _ in 0..BUDGET {
-            match std::mem::replace(&mut said, Ok(())).and_then(|()| self.read()) {
-                Ok(true) => {}
-                Ok(false) => return,
-                Err(error) => {
-                    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
-                    match error.kind() {
-                        UnexpectedEof | ConnectionReset | BrokenPipe => {
-                            tracing::debug!(%error, "the line to a process of this host has ended");
-                        }
-                        _ => tracing::info!(%error, "no shared memory with a process"),
-                    }
-                    return self.end();
-                }
+            if !self.read()? {
+                break;
             }
         }
+        Ok(())
     }
 }

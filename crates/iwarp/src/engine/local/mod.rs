@@ -28,6 +28,7 @@ mod line;
 mod message;
 mod name;
 mod outbox;
+mod over;
 #[cfg(all(test, not(model)))]
 mod tests;
 mod trial;

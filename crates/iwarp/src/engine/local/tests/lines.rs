@@ -2,6 +2,12 @@
 
 //! The lines of processes that read late, and of those that have become another user.
 
+use std::fmt::Write as _;
+
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
 use super::*;
 use crate::engine::worker::Turner;
 
@@ -197,4 +203,47 @@ fn a_line_of_a_former_user_asks_no_more() {
         assert_eq!((stays(&first), stays(&second)), (None, Some(Cause::OtherUser)));
         assert!(first.moved.load(Ordering::Relaxed), "a line stays for those that use it");
     });
+}
+
+/// The lines of the log.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<String>>);
+
+impl Visit for Lines {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        writeln!(self.0.lock(), "{}={value:?}", field.name()).unwrap();
+    }
+}
+
+impl Subscriber for Lines {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= Level::INFO
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        event.record(&mut self.clone());
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+/// The process is told of fewer descriptors than were passed where it has no room for them.
+#[test]
+fn a_greeting_without_its_descriptors_is_explained() {
+    let worker = Worker::without_thread(Clock::system()).unwrap();
+    let locals = Locals::new(&worker, false);
+    let name = offered(&locals, &end(1)).name;
+    let socket = SeqSocket::connect(socket_name(name).as_bytes()).unwrap();
+    socket.send(&Message::Hello.encode(), &[socket.as_fd()]).unwrap();
+    let lines = Lines::default();
+    tracing::subscriber::with_default(lines.clone(), || turn(&worker, &mut worker.turner()));
+    let lines = lines.0.lock().clone();
+    assert!(lines.contains("no file descriptors are left in this process"), "{lines}");
 }
