@@ -9,7 +9,7 @@ use std::net::Ipv6Addr;
 
 use anyhow::Result;
 use iwarp::verbs::Gid;
-use iwarp::{Device, LocalPath, Personality};
+use iwarp::{Device, LocalPath, Personality, Wire};
 use iwarp_os::guid;
 use serde_json::json;
 
@@ -109,10 +109,13 @@ fn local_path(device: &Device) -> Fact {
     let setting = device.options().local;
     // An end that does not want to does not try.
     let missing = (setting != LocalPath::Off).then(|| device.local_path_hindrance()).flatten();
+    let speaks_roce =
+        device.personality() == Personality::Roce && device.options().wire == Wire::Roce;
+    let other = if speaks_roce { "UDP" } else { "TCP" };
     let shown = match missing {
-        _ if setting == LocalPath::Off => "off (TCP)".to_owned(),
+        _ if setting == LocalPath::Off => format!("off ({other})"),
         None => format!("{setting} (shared memory)"),
-        Some(missing) => format!("{setting} (TCP: {missing})"),
+        Some(missing) => format!("{setting} ({other}: {missing})"),
     };
     let works = setting != LocalPath::Off && missing.is_none();
     let json = json!({ "setting": setting.to_string(), "works": works, "missing": missing });

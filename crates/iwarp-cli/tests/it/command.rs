@@ -150,6 +150,7 @@ fn devinfo_says_whether_connections_could_move_to_shared_memory() {
         (&[("IWARP_LOCAL", "require")][..], "require (shared memory)", true),
         (&[("IWARP_LOCAL", "off")], "off (TCP)", false),
         (&[("IWARP_EXTENSIONS", "refuse")], "auto (TCP: IWARP_EXTENSIONS keeps", false),
+        (&[("IWARP_WIRE", "roce")], "auto (UDP: the connections of this device speak RoCE", false),
     ] {
         let devinfo = |argument: &str| {
             let mut command = common::command(&["devinfo", argument]);

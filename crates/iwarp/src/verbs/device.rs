@@ -17,7 +17,7 @@ use crate::engine::event_queue::AsyncQueue;
 use crate::engine::gid::{Gid, first_v4};
 use crate::engine::local::{self, Hindrance};
 use crate::engine::network_faults::platform;
-use crate::engine::options::{OptionError, Options, Personality};
+use crate::engine::options::{OptionError, Options, Personality, Wire};
 use crate::engine::profile::{Profile, no_device};
 use crate::engine::speed::Speed;
 use crate::engine::turns::Turns;
@@ -388,6 +388,12 @@ impl Device {
     /// out, in words for users: [`Options::local`] aside.
     #[doc(hidden)]
     pub fn local_path_hindrance(&self) -> Option<&'static str> {
+        if self.options().spoken() == Wire::Roce {
+            return Some(
+                "the connections of this device speak RoCE v2: set IWARP_WIRE=auto, or wire=auto \
+                 where IWARP_DEVICES names it",
+            );
+        }
         local::hindrance_here(self.options()).err().map(Hindrance::line)
     }
 
