@@ -12,6 +12,7 @@ use iwarp_session::{ByteStream, Listener};
 
 use super::patience::PATIENCE;
 use super::task::{Contender, Flow, Side, Spec, Task, Times};
+use super::ways::Ways;
 use super::{octets, rdma};
 
 /// One end.
@@ -61,6 +62,10 @@ impl Bytes {
 }
 
 impl Contender for Bytes {
+    fn ways(&self) -> Ways {
+        Ways::of_path(self.stream.session().path_within_host())
+    }
+
     fn prepare(&mut self, task: &Task, _: Side) -> Result<()> {
         if self.source.len() != task.size {
             self.source.resize(task.size, 0);

@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use iwarp::LocalPath;
 
 use super::byte_stream::Bytes;
 use super::control::{Answer, Ask, Control, Hello, unexpected};
@@ -18,6 +17,7 @@ use super::task::{Contender, Flow, Idle, Kind, Side, Spec, Task, Times, Transpor
 use super::tasks::Tasks;
 use super::tcp::Tcp;
 use super::tokio_tcp::TokioTcp;
+use super::ways::Ways;
 
 /// A connection to a server, and both ends of contenders.
 pub(super) struct Client {
@@ -30,8 +30,10 @@ pub(super) struct Client {
     pub(super) server: Hello,
     /// Congestion control of raw TCP, here and there.
     pub(super) congestion: Option<[String; 2]>,
-    /// The way that connections of RDMA took within the host.
-    pub(super) local_path: Option<LocalPath>,
+    /// The ways of each contender's connections at the end of its last round.
+    ways: Vec<Ways>,
+    /// Those of the contenders that were dropped.
+    ways_before: Ways,
 }
 
 /// The measurements of one round.
@@ -53,7 +55,8 @@ impl Client {
             background: None,
             server,
             congestion: None,
-            local_path: None,
+            ways: Vec::new(),
+            ways_before: Ways::default(),
         })
     }
 
@@ -102,6 +105,7 @@ impl Client {
             answer => return unexpected(&answer),
         }
         self.contenders.push(contender);
+        self.ways.push(Ways::default());
         Ok(self.contenders.len() - 1)
     }
 
@@ -118,11 +122,19 @@ impl Client {
     /// Drops all contenders, here and there.
     pub(super) fn clear(&mut self) -> Result<()> {
         self.contenders.clear();
+        self.ways_before = self.ways();
+        self.ways.clear();
         self.cpus.clear();
         match self.control.ask(&Ask::Clear)? {
             Answer::Ready => Ok(()),
             answer => unexpected(&answer),
         }
+    }
+
+    /// The ways that connections of RDMA have taken within the host, at the end of their last
+    /// rounds.
+    pub(super) fn ways(&self) -> Ways {
+        self.ways_before + self.ways.iter().copied().sum()
     }
 
     /// One round of a contender, verified.
@@ -179,7 +191,7 @@ impl Client {
         if !rests {
             contender.verify(task, Side::Client).context("at the client")?;
         }
-        self.local_path = contender.local_path().or(self.local_path);
+        self.ways[number] = contender.ways();
         Ok(Sample { time, client, server })
     }
 }

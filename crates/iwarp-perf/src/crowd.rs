@@ -10,6 +10,7 @@ use iwarp::{CompletionQueue, Device, QueuePair, QueuePairAttributes};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::patience::PATIENCE;
+use super::ways::Ways;
 
 /// Work requests of either kind that an idle queue pair has room for.
 pub(super) const DEPTH: usize = 4;
@@ -71,6 +72,10 @@ impl Crowd {
     fn new(connections: Vec<(QueuePair, Id)>, before: u64, channel: EventChannel) -> Result<Self> {
         let memory_each = resident()?.saturating_sub(before) as f64 / connections.len() as f64;
         Ok(Self { connections, memory_each, _channel: channel })
+    }
+
+    pub(super) fn ways(&self) -> Ways {
+        self.connections.iter().map(|(qp, _)| Ways::of(qp)).sum()
     }
 
     pub(super) fn len(&self) -> usize {

@@ -12,6 +12,7 @@ use anyhow::{Result, anyhow};
 use super::rdma::Rdma;
 use super::task::{Contender, Side, Spec, Task, Times};
 use super::tcp::Tcp;
+use super::ways::Ways;
 
 /// The clients.
 pub(super) struct Fleet<M> {
@@ -85,5 +86,9 @@ impl<M: Contender + Send> Contender for Fleet<M> {
     fn verify(&mut self, task: &Task, side: Side) -> Result<()> {
         let share = share(task);
         self.members.iter_mut().try_for_each(|member| member.verify(&share, side))
+    }
+
+    fn ways(&self) -> Ways {
+        self.members.iter().map(M::ways).sum()
     }
 }

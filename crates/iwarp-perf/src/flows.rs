@@ -6,12 +6,13 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
-use iwarp::{AtomicOp, LocalPath, Payload, SendOp, SendRequest, Sge};
+use iwarp::{AtomicOp, Payload, SendOp, SendRequest, Sge};
 
 use super::octets;
 use super::patience::Pace;
 use super::rdma::{End, Rdma, SEND, memory, put};
 use super::task::{Contender, Flow, Idle, Op, Side, Task, Times, Wait, mark};
+use super::ways::Ways;
 
 /// Bytes of the message that says that all is there.
 const CONFIRMATION: [u8; 4] = *b"done";
@@ -149,8 +150,8 @@ impl Contender for Rdma {
         Some(Idle { connections, memory_each, empty_poll: self.empty_poll() })
     }
 
-    fn local_path(&self) -> Option<LocalPath> {
-        self.way()
+    fn ways(&self) -> Ways {
+        self.all_ways()
     }
 }
 

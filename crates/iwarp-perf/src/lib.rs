@@ -40,6 +40,7 @@ mod task;
 mod tasks;
 mod tcp;
 mod tokio_tcp;
+mod ways;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -201,7 +202,7 @@ impl About {
         if client.congestion.is_some() {
             self.congestion.clone_from(&client.congestion);
         }
-        self.local_path = client.local_path.map(|way| way.to_string());
+        self.local_path = client.ways().word();
     }
 }
 

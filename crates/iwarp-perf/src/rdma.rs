@@ -10,15 +10,16 @@ use std::time::Instant;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use iwarp::cm::{self, ConnectParams, Connection, Listener};
 use iwarp::{
-    Access, Buffer, CompletionChannel, CompletionQueue, Device, LocalPath, MemoryRegion, Options,
-    Payload, QueuePair, QueuePairAttributes, RecvRequest, SendOp, SendRequest, Stag, TaggedOffset,
-    WcStatus, WorkCompletion,
+    Access, Buffer, CompletionChannel, CompletionQueue, Device, MemoryRegion, Options, Payload,
+    QueuePair, QueuePairAttributes, RecvRequest, SendOp, SendRequest, Stag, TaggedOffset, WcStatus,
+    WorkCompletion,
 };
 
 use super::crowd::{Crowd, Door};
 use super::octets;
 use super::patience::{PATIENCE, Patience, wait_for};
 use super::task::{Kind, Spec, Transport, Wait};
+use super::ways::Ways;
 
 /// iWARP has no RNR: a Send that finds no receive ends the connection. So many receives wait at
 /// each end of a connection, and the peer is told as they are posted again.
@@ -296,9 +297,11 @@ impl Rdma {
         times[POLLS / 2].as_secs_f64()
     }
 
-    /// The way that the first connection takes within the host.
-    pub(super) fn way(&self) -> Option<LocalPath> {
-        Some(self.ends.first()?.qp.local_path())
+    /// The ways that its connections take within the host, idle ones included.
+    pub(super) fn all_ways(&self) -> Ways {
+        let busy = self.ends.iter().map(|end| Ways::of(&end.qp));
+        let idle = self.crowd.as_ref().map(Crowd::ways);
+        busy.chain(idle).sum()
     }
 
     /// Posts one Send on a connection whose peer has room for it.

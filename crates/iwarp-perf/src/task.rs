@@ -7,10 +7,10 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use clap::ValueEnum;
 use hdrhistogram::Histogram;
-use iwarp::LocalPath;
 use serde::{Deserialize, Serialize};
 
 use super::flows::MOST;
+use super::ways::Ways;
 
 /// Bytes of the largest message.
 pub(super) const MAX_SIZE: usize = 1 << 30;
@@ -40,9 +40,9 @@ pub(super) trait Contender {
         None
     }
 
-    /// The way that its connections take within the host; nothing for raw TCP.
-    fn local_path(&self) -> Option<LocalPath> {
-        None
+    /// The ways that its connections take within the host; none for raw TCP.
+    fn ways(&self) -> Ways {
+        Ways::default()
     }
 }
 

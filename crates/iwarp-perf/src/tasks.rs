@@ -16,6 +16,7 @@ use tokio::runtime::Runtime;
 
 use super::control::PATIENCE;
 use super::task::{Contender, Flow, Kind, Side, Spec, Task, Times};
+use super::ways::Ways;
 use super::{octets, rdma};
 
 /// Blocks beside those of the tasks: for the bye, and for what is on its way.
@@ -203,6 +204,10 @@ impl End {
 }
 
 impl Contender for Tasks {
+    fn ways(&self) -> Ways {
+        Ways::of_path(self.session.path_within_host())
+    }
+
     fn prepare(&mut self, task: &Task, side: Side) -> Result<()> {
         self.found.clear();
         if side == Side::Client {

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use iwarp::LocalPath;
 use iwarp::cm::{EventChannel, Id};
 use iwarp::drive::ConnectionObserver;
 use iwarp::verbs::Ended;
@@ -212,6 +213,12 @@ impl Session {
         let metrics = Metrics::of(core.qp.counters().unwrap_or_default(), tcp);
         core.meters.sample(&metrics);
         metrics
+    }
+
+    /// The way of its connection, if that is up and both ends are on this host.
+    #[doc(hidden)]
+    pub fn path_within_host(&self) -> Option<LocalPath> {
+        self.handle.alive()?.qp.path_within_host()
     }
 
     /// Ends the connection in good order: Sends and Writes that were accepted go out, the rest

@@ -442,7 +442,13 @@ fn verbs_in_a_child_answer_and_none_hangs() {
             qp.set_retry(iwarp::Retry::default());
             qp.set_rnr_retry(7);
             qp.set_rnr_timer(0);
-            let _ = (qp.retry(), qp.capabilities(), qp.counters(), qp.local_path());
+            let _ = (
+                qp.retry(),
+                qp.capabilities(),
+                qp.counters(),
+                qp.local_path(),
+                qp.path_within_host(),
+            );
             assert_eq!(qp.post_send(&send), Err(PostError::WrongState));
             assert_eq!(qp.post_sends(&[send]), Err((0, PostError::WrongState)));
             assert_eq!(qp.post_recv(&receive), Err(PostError::WrongState));

@@ -92,6 +92,20 @@ fn bandwidth_with_and_without_crc() {
     assert_eq!(congestion[0], congestion[1]);
 }
 
+/// It has one only within the host, by a protocol that can leave it.
+#[test]
+fn the_way_of_the_connections_is_told() {
+    let way = |variables: &[(&str, &str)]| {
+        let words = ["perf", "--rounds", "1", "--time", "2", "--json", "-", "rate"];
+        let arguments = ["--connections", "2", "--size", "8", "--crc", "off"];
+        let mut perf = command(&[&words[..], &arguments].concat());
+        let report = json(&perf.envs(variables.iter().copied()).output().expect("it runs"));
+        report["run"]["local_path"].clone()
+    };
+    assert_eq!(way(&[("IWARP_LOCAL", "off")]), "off");
+    assert_eq!(way(&[("IWARP_PERSONALITY", "roce"), ("IWARP_WIRE", "roce")]), Value::Null);
+}
+
 #[test]
 fn latency_of_all_kinds_of_waiting() {
     let wait = ["--wait", "poll,memory,events,fd", "--size", "8", "--crc", "on"];

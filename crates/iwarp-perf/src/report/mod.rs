@@ -69,7 +69,8 @@ pub(super) struct About {
     pub(super) round_seconds: f64,
     /// Congestion control of raw TCP, at the client and at the server.
     pub(super) congestion: Option<[String; 2]>,
-    /// The way of RDMA within the host, at the end of the last round: `off` (TCP) or `rings`.
+    /// The way of RDMA within the host, at the end of the last rounds: `off` (TCP), `rings`, or
+    /// `rings: 2 of 5` connections.
     pub(super) local_path: Option<String>,
     /// The other options of all sockets.
     pub(super) sockets: &'static str,

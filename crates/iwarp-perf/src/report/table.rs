@@ -125,9 +125,10 @@ pub(crate) fn circumstances(run: &About) -> Vec<String> {
         format!("server: {}", run.server),
         format!("all sockets: congestion control {congestion}, {}", run.sockets),
     ];
-    lines.extend(run.local_path.as_ref().map(|way| match &**way {
-        "off" => "RDMA: over TCP".to_owned(),
-        _ => "RDMA: moved from TCP to shared memory (IWARP_LOCAL=off: over TCP)".to_owned(),
+    lines.extend(run.local_path.as_ref().map(|way| match way.split_once(": ") {
+        None if way == "off" => "RDMA: over TCP".to_owned(),
+        None => "RDMA: moved from TCP to shared memory (IWARP_LOCAL=off: over TCP)".to_owned(),
+        Some((_, some)) => format!("RDMA: {some} connections moved from TCP to shared memory"),
     }));
     lines.extend([
         format!(

@@ -608,6 +608,16 @@ impl QueuePair {
         if link.is_some_and(|link| link.has_moved()) { LocalPath::Rings } else { LocalPath::Off }
     }
 
+    /// The way of a connection by iWARP that is up, if both its ends are on this host.
+    #[doc(hidden)]
+    pub fn path_within_host(&self) -> Option<LocalPath> {
+        let link = self.inner.alive()?.endpoint.link()?;
+        match link.has_moved() {
+            true => Some(LocalPath::Rings),
+            false => (!link.is_closed() && link.is_within_host()).then_some(LocalPath::Off),
+        }
+    }
+
     /// The state of affairs between the ends, of a connection over TCP that is up.
     #[doc(hidden)]
     pub fn vitals(&self) -> Option<Vitals> {

@@ -77,6 +77,7 @@ use self::watch::Watch;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::fate::Fate;
 use crate::engine::group::{Group, Member, MemberWaker, Memberships, ready_of};
+use crate::engine::local::is_within_host;
 use crate::engine::mover::ReactorStream;
 use crate::engine::mover::StreamMover;
 use crate::engine::policy::habits::Arrival;
@@ -261,6 +262,10 @@ impl StreamMover for Link {
 
     fn has_moved(&self) -> bool {
         self.stream.local().is_some_and(LocalPort::has_switched)
+    }
+
+    fn is_within_host(&self) -> bool {
+        is_within_host(self.stream.ends())
     }
 
     fn settle_receiving(&self) {
