@@ -155,6 +155,8 @@ fn create(
     }));
     // SAFETY: just made.
     unsafe { &*qp }.show();
+    // SAFETY: as above.
+    unsafe { &*qp }.show_way();
     context.book.enter(Key::Qp(number), qp.expose_provenance());
     Ok(qp)
 }

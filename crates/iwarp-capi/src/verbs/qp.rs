@@ -6,7 +6,7 @@ use std::ffi::{c_int, c_uint};
 use std::net::IpAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use iwarp::{AsyncEvent, DatagramAttributes, QpState, QpType, QueuePair};
 use iwarp_os::{ProcessOwned, roster};
@@ -169,6 +169,7 @@ impl Qp {
                 srq,
                 kind: self.init.qp_type as u8,
                 state: number(self.state()) as u8,
+                moved: self.queue_pair.moves_within_host(),
             }
         };
         self.object.show(domain, || roster::Object::Pair(pair()));
@@ -196,14 +197,38 @@ impl Qp {
     }
 }
 
+impl Qp {
+    /// Has other processes see by which way its connection goes, once that is known.
+    pub(super) fn show_way(&self) {
+        if self.object.shown_number() == 0 {
+            return;
+        }
+        let (book, key) = (Arc::clone(&self.context().book), Key::Qp(self.number()));
+        self.queue_pair.when_moved(move || {
+            // SAFETY: the book has it while this is called.
+            book.with(key, |address| unsafe { at(address) }.show());
+        });
+    }
+}
+
+/// The queue pair that a book has.
+///
+/// # Safety
+///
+/// It is not struck off meanwhile.
+unsafe fn at<'a>(address: usize) -> &'a Qp {
+    // SAFETY: destroying a queue pair strikes it off first, and waits for that.
+    unsafe { &*std::ptr::with_exposed_provenance::<Qp>(address) }
+}
+
 /// Has other processes see the state of a queue pair that completes to `cq`, which the library may
 /// have changed: a request of it has failed.
 #[cold]
 pub(super) fn show_failed(cq: &Cq, number: u32) {
     if cq.object.shown_number() != 0 {
         cq.context().book.with(Key::Qp(number), |address| {
-            // SAFETY: destroying a queue pair strikes it off first, and waits for that.
-            unsafe { &*std::ptr::with_exposed_provenance::<Qp>(address) }.show();
+            // SAFETY: the book has it while this is called.
+            unsafe { at(address) }.show();
         });
     }
 }

@@ -45,7 +45,9 @@ impl Scene {
 
     /// The objects that `rdma resource show` lists.
     fn show(&self, arguments: &[&str]) -> Vec<Value> {
-        let arguments = [&["rdma", "-j", "resource", "show"], arguments].concat();
+        let (options, arguments) = arguments.split_at(usize::from(arguments[0] == "-dd"));
+        let words = ["resource", "show"];
+        let arguments = [&["rdma", "-j"], options, &words, arguments].concat();
         let output = self.run(&arguments).output().expect("the command runs");
         assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
         let text = stdout(&output);
@@ -86,6 +88,26 @@ impl Drop for Scene {
 
 fn number(object: &Value, name: &str) -> u64 {
     object[name].as_u64().unwrap_or_else(|| panic!("{name} of {object}"))
+}
+
+/// A connection within the host is told from one by TCP.
+#[test]
+fn the_way_of_a_connection_is_listed() {
+    for (local, port, moved) in [("auto", "7617", true), ("off", "7618", false)] {
+        let mut scene = Scene::new(&format!("way-{local}"));
+        let setting = format!("IWARP_LOCAL={local}");
+        let words = ["env", &setting, "rping", "-a", "127.0.0.1", "-p", port];
+        scene.start(&[&words[..], &["-s"]].concat());
+        scene.wait_for(&["cm_id"], |found| !found.is_empty());
+        scene.start(&[&words[..], &["-c", "-C", "100000000"]].concat());
+        let pairs = scene.wait_for(&["-dd", "qp"], |found| {
+            let is_there = |pair: &Value| {
+                pair["state"] == "RTS" && (pair["drv_local_path"] == "rings" || !moved)
+            };
+            found.len() == 2 && found.iter().all(is_there)
+        });
+        assert!(pairs.iter().all(|pair| (pair["drv_local_path"] == "rings") == moved), "{pairs:?}");
+    }
 }
 
 /// One of each kind, with the numbers that lead from one to the other.

@@ -65,6 +65,8 @@ pub struct Pair {
     pub kind: u8,
     /// `IBV_QPS_*`.
     pub state: u8,
+    /// Its connection goes by memory that both ends share.
+    pub moved: bool,
 }
 
 /// An id of the connection manager.
@@ -109,7 +111,11 @@ impl Row {
             Object::Pair(pair) => {
                 let numbers = pack(pair.number, pair.remote);
                 let psns = pack(pair.sq_psn, pair.rq_psn);
-                (PAIR, [pair.kind, pair.state, 0, 0, 0], [numbers, psns, u64::from(pair.srq), 0])
+                (
+                    PAIR,
+                    [pair.kind, pair.state, pair.moved.into(), 0, 0],
+                    [numbers, psns, u64::from(pair.srq), 0],
+                )
             }
             Object::Region { length } => (REGION, no_details, [length, 0, 0, 0]),
             Object::SharedReceives => (SHARED_RECEIVES, no_details, [0; 4]),
@@ -141,6 +147,7 @@ impl Row {
                 srq: low(c),
                 kind: t,
                 state: u,
+                moved: v != 0,
             }),
             REGION => Object::Region { length: a },
             SHARED_RECEIVES => Object::SharedReceives,
@@ -209,8 +216,16 @@ mod tests {
     use super::*;
 
     fn rows() -> Vec<Row> {
-        let pair =
-            Pair { number: 5, remote: 0xff_ffff, rq_psn: 7, sq_psn: 8, srq: 9, kind: 2, state: 3 };
+        let pair = Pair {
+            number: 5,
+            remote: 0xff_ffff,
+            rq_psn: 7,
+            sq_psn: 8,
+            srq: 9,
+            kind: 2,
+            state: 3,
+            moved: true,
+        };
         let objects = [
             Object::Context,
             Object::Domain,

@@ -42,7 +42,7 @@ mod refusal;
 mod report;
 mod timer;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use iwarp_mem::OutOfMemory;
@@ -102,7 +102,12 @@ pub(crate) struct Endpoint {
     number: Number,
     /// Brings the packets that come for the number.
     packets: Option<Arc<dyn PacketMover<Self>>>,
+    /// Called when a stream of it moves to shared memory.
+    when_moved: OnceLock<Moved>,
 }
+
+/// See [`Endpoint::when_moved`].
+struct Moved(Box<dyn Fn() + Send + Sync>);
 
 /// See [`Endpoint::set_patience`].
 #[derive(Clone, Copy)]
@@ -308,6 +313,7 @@ impl Endpoint {
             overran: AtomicBool::new(false),
             number,
             packets,
+            when_moved: OnceLock::new(),
         }))
     }
 
@@ -479,6 +485,18 @@ impl Endpoint {
     pub(crate) fn room(&self) -> (usize, usize) {
         let core = self.core.lock();
         (core.sends.room(core.core.outstanding().0), core.receives.room())
+    }
+
+    /// Calls `tell` each time that a stream of it moves to shared memory. To be called once.
+    pub(crate) fn when_moved(&self, tell: Box<dyn Fn() + Send + Sync>) {
+        let _ = self.when_moved.set(Moved(tell));
+    }
+
+    /// See [`Self::when_moved`]. To be called without locks.
+    pub(crate) fn tell_moved(&self) {
+        if let Some(Moved(tell)) = self.when_moved.get() {
+            tell();
+        }
     }
 
     pub(crate) fn link(&self) -> Option<Arc<dyn StreamMover>> {

@@ -35,6 +35,8 @@ pub(crate) trait StreamMover: fmt::Debug + Send + Sync {
     fn is_closed(&self) -> bool;
     /// True if what is sent goes by memory that the other end shares.
     fn has_moved(&self) -> bool;
+    /// True if what is sent from now on goes there.
+    fn moves(&self) -> bool;
     /// True if the peer's address is one of this host.
     fn is_within_host(&self) -> bool;
     /// Waits a moment for the thread that is receiving.

@@ -612,9 +612,24 @@ impl QueuePair {
     #[doc(hidden)]
     pub fn path_within_host(&self) -> Option<LocalPath> {
         let link = self.inner.alive()?.endpoint.link()?;
-        match link.has_moved() {
+        match link.moves() {
             true => Some(LocalPath::Rings),
             false => (!link.is_closed() && link.is_within_host()).then_some(LocalPath::Off),
+        }
+    }
+
+    /// True if what its connection sends from now on goes by shared memory.
+    #[doc(hidden)]
+    pub fn moves_within_host(&self) -> bool {
+        let link = self.inner.alive().and_then(|inner| inner.endpoint.link());
+        link.is_some_and(|link| link.moves())
+    }
+
+    /// Calls `tell` each time that a connection of it moves to shared memory. To be called once.
+    #[doc(hidden)]
+    pub fn when_moved(&self, tell: impl Fn() + Send + Sync + 'static) {
+        if let Some(inner) = self.inner.alive() {
+            inner.endpoint.when_moved(Box::new(tell));
         }
     }
 

@@ -174,6 +174,13 @@ fn describe_pair(out: &mut Datagram, pair: &Pair) {
     }
     out.u8(ATTR_RES_TYPE, pair.kind);
     out.u8(ATTR_RES_STATE, pair.state);
+    if pair.moved {
+        // Names and values in turn, which `rdma -dd` shows.
+        let table = out.open_nested(ATTR_DRIVER);
+        out.text(ATTR_DRIVER_STRING, b"local_path");
+        out.text(ATTR_DRIVER_STRING, b"rings");
+        out.close(table);
+    }
 }
 
 fn describe_id(out: &mut Datagram, id: &Id) {

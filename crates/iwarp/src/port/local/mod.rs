@@ -102,6 +102,11 @@ impl LocalPort {
         self.may_send.store(if crc { MAY_WITH_CRC } else { MAY }, Ordering::Release);
     }
 
+    /// True if the peer has the way as well: what is sent next goes by it.
+    pub(crate) fn may_send(&self) -> bool {
+        self.may_send.load(Ordering::Acquire) != 0
+    }
+
     /// Sends by the way from now on, if that is possible and begins with this call: what was sent
     /// is whole messages up to here. Says whether what follows is to have CRCs.
     pub(crate) fn switch(&self) -> Option<bool> {

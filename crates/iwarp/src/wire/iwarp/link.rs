@@ -264,6 +264,10 @@ impl StreamMover for Link {
         self.stream.local().is_some_and(LocalPort::has_switched)
     }
 
+    fn moves(&self) -> bool {
+        self.stream.local().is_some_and(LocalPort::may_send)
+    }
+
     fn is_within_host(&self) -> bool {
         is_within_host(self.stream.ends())
     }

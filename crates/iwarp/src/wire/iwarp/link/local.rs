@@ -309,6 +309,7 @@ impl LocalEnd for Link {
         // The transmitter switches before its next message unit.
         self.send();
         self.settle();
+        self.endpoint.tell_moved();
     }
 
     fn stay(&self, why: Hindrance) {
