@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 
 use iwarp_types::{Access, AccessError, Accessor, RemoteAccess, Sge, Stag, TaggedOffset};
 
+use crate::observe::Span;
 use crate::reach::chosen::{probe_read, probe_write};
 use crate::region::MemoryTable;
 use crate::slot::{Kind, SlotUse};
@@ -23,7 +24,7 @@ const PAGE: usize = 4096;
 #[derive(Debug)]
 pub struct Guard<'a> {
     /// None for zero bytes, which need no STag.
-    _in_use: Option<SlotUse<'a>>,
+    in_use: Option<SlotUse<'a>>,
     ptr: NonNull<u8>,
     len: usize,
     writable: bool,
@@ -72,6 +73,20 @@ impl Guard<'_> {
             at += PAGE - octet.addr() % PAGE;
         }
         Ok(())
+    }
+
+    /// True if their address may be given to another process of this host, for it to read them
+    /// there ([`Readers`](crate::Readers)): the region is memory without a file.
+    pub fn may_be_shown(&self) -> bool {
+        self.in_use.as_ref().is_some_and(SlotUse::may_be_shown)
+    }
+
+    /// All that their STag grants: the tagged offset of the first byte, and the memory. `None` for
+    /// zero bytes.
+    pub fn granted(&self) -> Option<(TaggedOffset, Span)> {
+        let grant = self.in_use.as_ref()?.grant();
+        let span = Span { addr: grant.base.addr(), len: grant.len as usize };
+        Some((TaggedOffset(grant.origin), span))
     }
 
     /// True if the bytes may be written.
@@ -137,12 +152,12 @@ impl<'a> Guard<'a> {
     fn new(in_use: SlotUse<'a>, ptr: *mut u8, len: usize, writable: bool) -> Self {
         // Memory at address 0 cannot be registered with bytes in it.
         let ptr = NonNull::new(ptr).expect("registered memory is not at address 0");
-        Self { _in_use: Some(in_use), ptr, len, writable, _on_one_thread: PhantomData }
+        Self { in_use: Some(in_use), ptr, len, writable, _on_one_thread: PhantomData }
     }
 
     fn of_nothing(writable: bool) -> Self {
         Self {
-            _in_use: None,
+            in_use: None,
             ptr: NonNull::dangling(),
             len: 0,
             writable,

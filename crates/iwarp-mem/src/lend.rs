@@ -62,7 +62,7 @@ impl OwnedRegion {
             let region = slot.region(self.stag).ok_or(RegisterError::UnknownStag)?;
             region.valid = true;
             let grant = region.grant;
-            slot.grant(grant);
+            slot.grant(grant, &self.table.readers);
             Ok(())
         });
         match opened {
@@ -78,7 +78,7 @@ impl OwnedRegion {
             let mut slot = slot.control();
             if let Some(region) = slot.region(self.stag) {
                 region.valid = false;
-                slot.revoke();
+                slot.revoke(&self.table.readers);
             }
         }
     }

@@ -23,6 +23,7 @@
 //!   atomic    FetchAdd and CompareSwap on the program's memory
 //!   buffer    owned memory that a safe program can register
 //!   lend      owned memory that is the program's or the network's, never both
+//!   readers   other processes that have the addresses of registered memory
 //!   borrow    borrowed memory, registered for the time of one call
 //!   observe   who is told of each access
 //!   room      memory that may not be there
@@ -42,6 +43,9 @@
 //! any more, not even by a use that began before on another thread (RFC 5041 §8.3.1). A use lasts
 //! for one copy, the copies of some consecutive segments or one system call, so revocation takes
 //! microseconds and never depends on a peer.
+//!
+//! A process of this host that was given an address to read from ([`Readers`]) may still do so. It
+//! is told before that what it reads then does not count.
 //!
 //! # Memory that disappears
 //!
@@ -113,6 +117,7 @@ mod prefetch;
 mod probe;
 mod random;
 mod reach;
+mod readers;
 mod region;
 mod room;
 mod slot;
@@ -133,6 +138,7 @@ pub use guard::Guard;
 pub use lend::{LentRegion, OwnedRegion};
 pub use observe::{AccessObserver, Span};
 pub use prefetch::{Prefetch, PrefetchError};
+pub use readers::Readers;
 pub use region::{MemoryTable, RegionChange, RegionSpec, RegisterError, Scope};
 pub use room::{OutOfMemory, afford, filled, zeroed};
 pub use uses::OpenUse;

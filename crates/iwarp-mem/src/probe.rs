@@ -58,6 +58,13 @@ pub(crate) fn check(addr: *mut u8, len: usize, write: bool) -> Result<(), Regist
     }
 }
 
+/// True if all of the range is mapped, and no file's. The mappings are looked up where that is
+/// cheap: in the text, which may be long, only for ranges that are.
+pub(crate) fn is_without_file(addr: *const u8, len: usize) -> bool {
+    let page = rustix::param::page_size();
+    mappings::are_without_file(addr.addr(), addr.addr() + len, len > ALL * page)
+}
+
 fn try_octet(octet: *mut u8, write: bool) -> Result<(), RegisterError> {
     // A page that can be written can be read.
     if write && probe_write(octet).is_ok() {
@@ -81,7 +88,21 @@ mod mappings {
         write: bool,
     ) -> Option<Result<(), RegisterError>> {
         let maps = open(MAPS, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-        by_query(&maps, start, end, write).or_else(|| by_text(&maps, start, end, write))
+        let wanted = if write { Wanted::Write } else { Wanted::Read };
+        let covered = || Covered { upto: start, end, wanted };
+        by_query(&maps, covered()).or_else(|| by_text(&maps, covered()))
+    }
+
+    /// True if mappings without a file cover the range, as far as the kernel tells by a query, or
+    /// else `by_text`.
+    pub(super) fn are_without_file(start: usize, end: usize, text: bool) -> bool {
+        let Ok(maps) = open(MAPS, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else {
+            return false;
+        };
+        let covered = || Covered { upto: start, end, wanted: Wanted::NoFile };
+        let told = by_query(&maps, covered());
+        let told = told.or_else(|| text.then(|| by_text(&maps, covered())).flatten());
+        told.is_some_and(|covered| covered.is_ok())
     }
 
     /// `struct procmap_query` (Linux 6.11).
@@ -111,13 +132,7 @@ mod mappings {
     const PROCMAP_QUERY: u64 =
         3 << 30 | (size_of::<Query>() as u64) << 16 | (b'f' as u64) << 8 | 17;
 
-    fn by_query(
-        maps: &impl AsRawFd,
-        start: usize,
-        end: usize,
-        write: bool,
-    ) -> Option<Result<(), RegisterError>> {
-        let mut covered = Covered { upto: start, end, write };
+    fn by_query(maps: &impl AsRawFd, mut covered: Covered) -> Option<Result<(), RegisterError>> {
         loop {
             let mut query = Query {
                 size: size_of::<Query>() as u64,
@@ -134,9 +149,14 @@ mod mappings {
                 return (none_behind == Some(libc::ENOENT))
                     .then_some(Err(RegisterError::NotMapped));
             }
-            let (read, writable) = (query.access & READABLE != 0, query.access & WRITABLE != 0);
-            if let Some(end) = covered.add(query.start as usize, query.end as usize, read, writable)
-            {
+            let mapping = Mapping {
+                start: query.start as usize,
+                end: query.end as usize,
+                read: query.access & READABLE != 0,
+                write: query.access & WRITABLE != 0,
+                file: query.inode != 0,
+            };
+            if let Some(end) = covered.add(mapping) {
                 return Some(end);
             }
         }
@@ -144,11 +164,8 @@ mod mappings {
 
     fn by_text(
         maps: &impl std::os::fd::AsFd,
-        start: usize,
-        end: usize,
-        write: bool,
+        mut covered: Covered,
     ) -> Option<Result<(), RegisterError>> {
-        let mut covered = Covered { upto: start, end, write };
         let mut text = [0; 4096];
         let mut have = 0;
         loop {
@@ -161,10 +178,7 @@ mod mappings {
             while let Some(len) = text[used..have].iter().position(|&c| c == b'\n') {
                 let line = str::from_utf8(&text[used..used + len]).unwrap_or("");
                 used += len + 1;
-                if let Some((from, to, access)) = parse(line)
-                    && let Some(end) =
-                        covered.add(from, to, access.starts_with('r'), access[1..].starts_with('w'))
-                {
+                if let Some(end) = parse(line).and_then(|mapping| covered.add(mapping)) {
                     return Some(end);
                 }
             }
@@ -177,36 +191,57 @@ mod mappings {
         }
     }
 
-    fn parse(line: &str) -> Option<(usize, usize, &str)> {
-        let (range, rest) = line.split_once(' ')?;
-        let (from, to) = range.split_once('-')?;
+    /// Range, rights, offset, device, inode, name.
+    fn parse(line: &str) -> Option<Mapping> {
+        let mut words = line.split_ascii_whitespace();
+        let (start, end) = words.next()?.split_once('-')?;
         let number = |text| usize::from_str_radix(text, 16).ok();
-        Some((number(from)?, number(to)?, rest.get(..4)?))
+        let rights = words.next()?.as_bytes();
+        Some(Mapping {
+            start: number(start)?,
+            end: number(end)?,
+            read: rights.first() == Some(&b'r'),
+            write: rights.get(1) == Some(&b'w'),
+            file: words.nth(2)? != "0",
+        })
+    }
+
+    /// One mapping, as it was told.
+    struct Mapping {
+        start: usize,
+        end: usize,
+        read: bool,
+        write: bool,
+        file: bool,
+    }
+
+    /// What mappings are to allow or to be.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    enum Wanted {
+        Read,
+        Write,
+        /// For reading.
+        NoFile,
     }
 
     /// The part of the range that the mappings cover which were told, in ascending order.
     struct Covered {
         upto: usize,
         end: usize,
-        write: bool,
+        wanted: Wanted,
     }
 
     impl Covered {
         /// The result, once it is known.
-        fn add(
-            &mut self,
-            from: usize,
-            to: usize,
-            read: bool,
-            write: bool,
-        ) -> Option<Result<(), RegisterError>> {
+        fn add(&mut self, mapping: Mapping) -> Option<Result<(), RegisterError>> {
+            let Mapping { start, end: to, read, write, file } = mapping;
             if to <= self.upto {
                 return None;
             }
-            if from > self.upto || !read {
+            if start > self.upto || !read || (self.wanted == Wanted::NoFile && file) {
                 return Some(Err(RegisterError::NotMapped));
             }
-            if self.write && !write {
+            if self.wanted == Wanted::Write && !write {
                 return Some(Err(RegisterError::NotWritable));
             }
             self.upto = to;
@@ -219,32 +254,52 @@ mod mappings {
         use super::*;
 
         #[test]
+        fn memory_of_files_is_told_from_other() {
+            let own = vec![1_u8; 2 << 20];
+            assert!(is_without_file(own.as_ptr(), own.len()));
+            assert!(!is_without_file(c"in the program's file".as_ptr().cast(), 1 << 20));
+            let unmapped = std::ptr::without_provenance(4096);
+            assert!(!is_without_file(unmapped, 1 << 20));
+            let short = own.as_ptr();
+            let query = by_query(
+                &open(MAPS, OFlags::RDONLY, Mode::empty()).unwrap(),
+                Covered { upto: short.addr(), end: short.addr() + 1, wanted: Wanted::Read },
+            );
+            assert_eq!(is_without_file(short, 1), query.is_some());
+        }
+
+        #[test]
         fn both_ways_to_ask_say_the_same() {
             let maps = || open(MAPS, OFlags::RDONLY, Mode::empty()).unwrap();
             let text = std::fs::read_to_string("/proc/self/maps").unwrap();
             let mut ranges = vec![(1, 2), (4096, usize::MAX - 4096)];
             for line in text.lines().filter(|line| !line.contains("[v")) {
-                let (from, to, _) = parse(line).unwrap();
+                let Mapping { start: from, end: to, .. } = parse(line).unwrap();
                 ranges.extend([(from, to), (from + 1, to - 1), (from, to + 1), (from - 1, to)]);
             }
             let mut known = 0;
             for (start, end) in ranges {
-                for write in [false, true] {
+                for wanted in [Wanted::Read, Wanted::Write, Wanted::NoFile] {
+                    let covered = || Covered { upto: start, end, wanted };
                     // Tests beside this one map memory and give it back, also between the two.
                     let agree = (0..100).any(|_| {
-                        let told = by_text(&maps(), start, end, write);
+                        let told = by_text(&maps(), covered());
                         assert!(told.is_some());
                         // Not before Linux 6.11.
-                        let Some(answer) = by_query(&maps(), start, end, write) else {
+                        let Some(answer) = by_query(&maps(), covered()) else {
                             return true;
                         };
                         known += usize::from(answer.is_ok());
                         Some(answer) == told
                     });
-                    assert!(agree, "{start:#x}..{end:#x} {write}");
+                    assert!(agree, "{start:#x}..{end:#x} {wanted:?}");
                 }
             }
-            assert!(known > 5 || by_query(&maps(), 1, 2, false).is_none());
+            assert!(
+                known > 5
+                    || by_query(&maps(), Covered { upto: 1, end: 2, wanted: Wanted::Read })
+                        .is_none()
+            );
         }
     }
 }

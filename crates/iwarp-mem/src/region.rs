@@ -11,6 +11,7 @@ use iwarp_types::{Access, AccessError, Accessor, Invalidator, PdId, QpId, Stag};
 use crate::buffer::Buffer;
 use crate::fault;
 use crate::observe::AccessObserver;
+use crate::readers::Readers;
 use crate::room::OutOfMemory;
 use crate::slot::{Control, Grant, Kind, RegionControl, Slot};
 use crate::table::StagTable;
@@ -163,6 +164,7 @@ impl From<RegisterError> for std::io::Error {
 pub struct MemoryTable {
     pub(crate) stags: StagTable,
     pub(crate) observer: Option<Arc<dyn AccessObserver>>,
+    pub(crate) readers: Arc<Readers>,
 }
 
 impl Default for MemoryTable {
@@ -178,9 +180,14 @@ impl std::fmt::Debug for MemoryTable {
 }
 
 impl MemoryTable {
+    /// The other processes that read its memory.
+    pub const fn readers(&self) -> &Arc<Readers> {
+        &self.readers
+    }
+
     /// An empty table.
     pub fn new() -> Self {
-        Self { stags: StagTable::new(), observer: None }
+        Self { stags: StagTable::new(), observer: None, readers: Arc::default() }
     }
 
     /// STags in use, of regions and windows.
@@ -294,7 +301,7 @@ impl MemoryTable {
             windows: 0,
             _owned: owned,
         }));
-        slot.grant(grant);
+        slot.grant(grant, &self.readers);
         if grant.qp.is_some() {
             self.stags.stream_bound.fetch_add(1, Ordering::Relaxed);
         }
@@ -314,7 +321,7 @@ impl MemoryTable {
             return Err(RegisterError::WindowsBound);
         }
         let one_stream = region.grant.qp.is_some();
-        slot.revoke();
+        slot.revoke(&self.readers);
         slot.set(Control::Free);
         if one_stream {
             self.stags.stream_bound.fetch_sub(1, Ordering::Relaxed);
@@ -357,7 +364,7 @@ impl MemoryTable {
         region.grant = grant;
         region.pd = spec.pd;
         region.valid = true;
-        slot.grant(grant);
+        slot.grant(grant, &self.readers);
         Ok(())
     }
 
@@ -378,7 +385,7 @@ impl MemoryTable {
                         Some(region) if region.scope == Scope::Stream(qp) => region.valid = false,
                         _ => continue,
                     }
-                    slot.revoke();
+                    slot.revoke(&self.readers);
                 }
             }
         }
@@ -428,7 +435,7 @@ impl MemoryTable {
             return Err(AccessError::CannotInvalidate);
         }
         region.valid = false;
-        slot.revoke();
+        slot.revoke(&self.readers);
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 //! One STag: what it grants, behind its gate, and what its owner knows about it.
 
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use iwarp_types::{Access, AccessError, Accessor, PdId, QpId, Stag};
@@ -11,6 +11,7 @@ use iwarp_types::{Access, AccessError, Accessor, PdId, QpId, Stag};
 use crate::buckets::Indexed;
 use crate::buffer::Buffer;
 use crate::gate::Gate;
+use crate::readers::Readers;
 use crate::region::Scope;
 use crate::window::WindowType;
 
@@ -134,8 +135,23 @@ pub(crate) struct Slot {
     index: AtomicU32,
     kind: Kind,
     grant: UnsafeCell<Grant>,
+    /// Whether other processes may read what it grants: see [`SlotUse::may_be_shown`].
+    shown: AtomicU8,
     control: Mutex<Control>,
 }
+
+#[cfg(all(target_os = "linux", not(miri)))]
+use crate::probe::is_without_file;
+
+#[cfg(not(all(target_os = "linux", not(miri))))]
+fn is_without_file(_: *const u8, _: usize) -> bool {
+    false
+}
+
+/// It was not asked yet.
+const UNKNOWN: u8 = 0;
+const YES: u8 = 1;
+const NO: u8 = 2;
 
 // SAFETY: `grant` is read only by who is inside the gate and written only by who holds `control`
 // with the gate closed and empty; the gate orders the two. The pointer in it is an address whose
@@ -151,6 +167,7 @@ impl Slot {
             index: AtomicU32::new(0),
             kind,
             grant: UnsafeCell::new(Grant::NONE),
+            shown: AtomicU8::new(UNKNOWN),
             control: Mutex::new(Control::Free),
         }
     }
@@ -213,6 +230,24 @@ impl SlotUse<'_> {
     }
 }
 
+impl SlotUse<'_> {
+    /// True if all that it grants is memory without a file, as far as was seen when it was asked
+    /// first. A page of a file may make whoever reads it wait, and so another process: the server
+    /// of the file decides for how long.
+    pub(crate) fn may_be_shown(&self) -> bool {
+        match self.slot.shown.load(Ordering::Relaxed) {
+            UNKNOWN => {
+                let grant = self.grant();
+                let may = is_without_file(grant.base, grant.len as usize);
+                // This use keeps the gate from closing, which makes it unknown again.
+                self.slot.shown.store(if may { YES } else { NO }, Ordering::Relaxed);
+                may
+            }
+            known => known == YES,
+        }
+    }
+}
+
 impl std::fmt::Debug for SlotUse<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.grant().stag.fmt(f)
@@ -234,17 +269,21 @@ pub(crate) struct Controlled<'a> {
 
 impl Controlled<'_> {
     /// Revokes what the slot granted, waits for uses in flight, then grants `grant`.
-    pub(crate) fn grant(&mut self, grant: Grant) {
-        self.slot.gate.close();
+    pub(crate) fn grant(&mut self, grant: Grant, readers: &Readers) {
+        self.revoke(readers);
         // SAFETY: the gate is closed and empty, and only the holder of the lock, which `self` is,
         // opens it or writes here.
         unsafe { *self.slot.grant.get() = grant };
         self.slot.gate.open(grant.stag.key());
     }
 
-    /// Revokes what the slot granted and waits for uses in flight.
-    pub(crate) fn revoke(&mut self) {
+    /// Revokes what the slot granted and waits for uses in flight; other processes are told.
+    pub(crate) fn revoke(&mut self, readers: &Readers) {
         self.slot.gate.close();
+        // The gate is closed and empty: whoever has given its address away asked before.
+        if self.slot.shown.swap(UNKNOWN, Ordering::Relaxed) == YES {
+            readers.revoked();
+        }
     }
 
     pub(crate) fn set(&mut self, control: Control) {
@@ -296,14 +335,14 @@ mod tests {
     fn a_late_lookup_with_the_same_key_does_not_enter() {
         let slot = Slot::new(Kind::Region);
         let (old, new) = (Stag(0x0000_1233), Stag(0x0045_6733));
-        slot.control().grant(Grant { stag: old, ..Grant::NONE });
+        slot.control().grant(Grant { stag: old, ..Grant::NONE }, &Readers::default());
         assert!(slot.enter(old).is_some());
-        slot.control().revoke();
+        slot.control().revoke(&Readers::default());
         assert!(slot.enter(old).is_none());
-        slot.control().grant(Grant { stag: new, ..Grant::NONE });
+        slot.control().grant(Grant { stag: new, ..Grant::NONE }, &Readers::default());
         assert!(slot.enter(old).is_none());
         assert!(slot.enter(new).is_some());
         // And it left again: else this would wait for ever.
-        slot.control().revoke();
+        slot.control().revoke(&Readers::default());
     }
 }

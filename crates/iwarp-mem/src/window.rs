@@ -60,7 +60,7 @@ impl MemoryTable {
         let present = slot.stag().filter(|&stag| which(stag)).ok_or(RegisterError::UnknownStag)?;
         let window = slot.window(present).ok_or(RegisterError::UnknownStag)?;
         let bound = window.bound.take();
-        slot.revoke();
+        slot.revoke(&self.readers);
         if let Some(binding) = bound {
             self.forget_binding(binding);
         }
@@ -107,7 +107,7 @@ impl MemoryTable {
             }
             window.stag = bind.new_stag;
             let bound = window.bound.take();
-            slot.revoke();
+            slot.revoke(&self.readers);
             if let Some(binding) = bound {
                 self.forget_binding(binding);
             }
@@ -124,7 +124,7 @@ impl MemoryTable {
         window.stag = bind.new_stag;
         let binding = Binding { region: bind.region, qp: grant.qp };
         let before = window.bound.replace(binding);
-        slot.grant(grant);
+        slot.grant(grant, &self.readers);
         if grant.qp.is_some() {
             self.stags.stream_bound.fetch_add(1, Ordering::Relaxed);
         }
@@ -187,7 +187,7 @@ impl MemoryTable {
         let Some(window) = slot.window(stag) else { return };
         let Some(binding) = window.bound.filter(|&binding| which(binding)) else { return };
         window.bound = None;
-        slot.revoke();
+        slot.revoke(&self.readers);
         self.forget_binding(binding);
     }
 
@@ -221,7 +221,7 @@ impl MemoryTable {
             return Err(AccessError::NotAssociated);
         }
         window.bound = None;
-        slot.revoke();
+        slot.revoke(&self.readers);
         self.forget_binding(binding);
         Ok(())
     }

@@ -18,7 +18,7 @@
 //!   board    numbers that processes count together
 //!   ledger   counts of what live processes have
 //!   roster   the objects of live processes, one by one
-//!   local    rings in memory that two processes share
+//!   local    rings in memory that two processes share, reads of another's memory
 //!   watch    have interfaces or addresses changed?
 //!   clock, ticks, guid, exit, environment
 //! ```

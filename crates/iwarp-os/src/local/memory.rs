@@ -22,6 +22,10 @@ const SEALS: SealFlags = SealFlags::from_bits_retain(
     SealFlags::SHRINK.bits() | SealFlags::GROW.bits() | SealFlags::SEAL.bits(),
 );
 
+/// Besides, no process but the maker can write there, nor punch holes.
+const ONE_WRITERS: SealFlags =
+    SealFlags::from_bits_retain(SEALS.bits() | SealFlags::FUTURE_WRITE.bits());
+
 /// The file system of memory by name, whose pages are the system's usual ones: with huge pages a
 /// peer could see to it that there is none left for an access.
 const TMPFS: u64 = 0x0102_1994;
@@ -41,6 +45,8 @@ pub struct SharedMemory {
     len: usize,
     /// Pages can be made present one by one.
     on_demand: bool,
+    /// The advice that makes them present.
+    populate: Advice,
     process: ForkGeneration,
 }
 
@@ -58,11 +64,30 @@ impl SharedMemory {
     ///
     /// `InvalidInput` for no bytes; shortages, which leave nothing behind.
     pub fn create(name: &CStr, len: usize, present: usize) -> io::Result<(Self, PassedFd)> {
+        Self::make(name, len, present, SEALS)
+    }
+
+    /// As [`create`](Self::create), with all of it present, for others to
+    /// [read alone](Self::map_to_read).
+    ///
+    /// # Errors
+    ///
+    /// As there; `InvalidInput` before Linux 5.1.
+    pub(super) fn create_to_show(name: &CStr, len: usize) -> io::Result<(Self, PassedFd)> {
+        Self::make(name, len, len, ONE_WRITERS)
+    }
+
+    fn make(
+        name: &CStr,
+        len: usize,
+        present: usize,
+        seals: SealFlags,
+    ) -> io::Result<(Self, PassedFd)> {
         let size = u64::try_from(len).map_err(|_| Errno::INVAL)?;
         let fd = PassedFd::from(memfd(name)?);
         rustix::fs::ftruncate(&fd, size)?;
-        rustix::fs::fcntl_add_seals(&fd, SEALS)?;
-        let memory = Self::map_checked(fd.as_fd(), len, present)?;
+        // Before the seals, of which one admits no further mapping to write.
+        let memory = Self::map_checked(fd.as_fd(), len, present, Advice::LinuxPopulateWrite)?;
         if !memory.on_demand {
             // The only place that takes the file's lock, which a peer could hold for ever.
             match rustix::io::retry_on_intr(|| fallocate(&fd, FallocateFlags::empty(), 0, size)) {
@@ -71,6 +96,7 @@ impl SharedMemory {
                 Err(error) => return Err(error.into()),
             }
         }
+        rustix::fs::fcntl_add_seals(&fd, seals)?;
         Ok((memory, fd))
     }
 
@@ -82,24 +108,14 @@ impl SharedMemory {
     /// `InvalidData` where the descriptor is something else, has another length, or could be made
     /// shorter; shortages.
     pub fn map(fd: BorrowedFd<'_>, len: usize, present: usize) -> io::Result<Self> {
-        // The seals first: this asks no file system, which may be one that never answers, and from
-        // then on the length holds.
-        match rustix::fs::fcntl_get_seals(fd) {
-            Ok(seals) if seals.contains(SEALS) => {}
-            Ok(_) => return Err(damage("the peer's memory is not sealed")),
-            Err(Errno::INVAL) => return Err(damage("the peer's descriptor is no shared memory")),
-            Err(error) => return Err(error.into()),
-        }
-        if fstatfs(fd)?.f_type as u64 != TMPFS {
-            return Err(damage("the peer's memory has pages of another size"));
-        }
-        if u64::try_from(fstat(fd)?.st_size).ok() != u64::try_from(len).ok() {
-            return Err(damage("the peer's memory has another length"));
-        }
-        Self::map_checked(fd, len, present).map_err(|error| match Errno::from_io_error(&error) {
-            // Sealed against writing, or opened for reading only.
-            Some(Errno::PERM | Errno::ACCESS) => damage("the peer's memory cannot be written"),
-            _ => error,
+        check(fd, len, SEALS)?;
+        let populate = Advice::LinuxPopulateWrite;
+        Self::map_checked(fd, len, present, populate).map_err(|error| {
+            match Errno::from_io_error(&error) {
+                // Sealed against writing, or opened for reading only.
+                Some(Errno::PERM | Errno::ACCESS) => damage("the peer's memory cannot be written"),
+                _ => error,
+            }
         })
     }
 
@@ -108,12 +124,32 @@ impl SharedMemory {
         SealFlags::from_bits_retain(seals).contains(SEALS)
     }
 
-    fn map_checked(fd: BorrowedFd<'_>, len: usize, present: usize) -> io::Result<Self> {
-        let rights = ProtFlags::READ | ProtFlags::WRITE;
+    /// Maps memory that the other process [shows](Self::create_to_show). A write to it is SIGSEGV.
+    ///
+    /// # Errors
+    ///
+    /// As [`map`](Self::map); `InvalidData` also where others than the maker could write to it.
+    pub(super) fn map_to_read(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
+        check(fd, len, ONE_WRITERS)?;
+        Self::map_checked(fd, len, len, Advice::LinuxPopulateRead)
+    }
+
+    /// A mapping to write, or only to read, as `populate` has pages be found.
+    fn map_checked(
+        fd: BorrowedFd<'_>,
+        len: usize,
+        present: usize,
+        populate: Advice,
+    ) -> io::Result<Self> {
+        let rights = match populate {
+            Advice::LinuxPopulateRead => ProtFlags::READ,
+            _ => ProtFlags::READ | ProtFlags::WRITE,
+        };
         // SAFETY: a new mapping where the system likes it.
         let first = unsafe { rustix::mm::mmap(null_mut(), len, rights, MapFlags::SHARED, fd, 0)? };
         let first = NonNull::new(first.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let mut memory = Self { first, len, on_demand: true, process: ForkGeneration::new() };
+        let process = ForkGeneration::new();
+        let mut memory = Self { first, len, on_demand: true, populate, process };
         // SAFETY: the mapping that was just made. A child that loses it has been told to leave it
         // alone.
         unsafe { rustix::mm::madvise(first.as_ptr().cast(), len, Advice::LinuxDontFork)? };
@@ -140,15 +176,19 @@ impl SharedMemory {
         }
         let start = octets.start & !(rustix::param::page_size() - 1);
         let first = self.first.as_ptr().wrapping_add(start).cast();
-        let populate = Advice::LinuxPopulateWrite;
         // SAFETY: a part of our mapping; it changes no contents.
-        match unsafe { rustix::mm::madvise(first, octets.end - start, populate) } {
+        match unsafe { rustix::mm::madvise(first, octets.end - start, self.populate) } {
             Ok(()) => Ok(true),
             // Before Linux 5.14, and in sandboxes.
             Err(Errno::INVAL | Errno::NOSYS) => Ok(false),
             Err(Errno::FAULT | Errno::AGAIN) => Err(io::ErrorKind::OutOfMemory.into()),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// True in a forked child, which has no mapping of it.
+    pub(super) fn is_inherited(&self) -> bool {
+        self.process.forked()
     }
 
     /// The address of its first byte: of a page. Other processes read and write there at any time,
@@ -194,6 +234,25 @@ impl Drop for SharedMemory {
             let _ = unsafe { rustix::mm::munmap(self.first.as_ptr().cast(), self.len) };
         }
     }
+}
+
+/// Is it memory of this length, with these seals?
+fn check(fd: BorrowedFd<'_>, len: usize, required: SealFlags) -> io::Result<()> {
+    // The seals first: this asks no file system, which may be one that never answers, and from
+    // then on the length holds.
+    match rustix::fs::fcntl_get_seals(fd) {
+        Ok(seals) if seals.contains(required) => {}
+        Ok(_) => return Err(damage("the peer's memory is not sealed")),
+        Err(Errno::INVAL) => return Err(damage("the peer's descriptor is no shared memory")),
+        Err(error) => return Err(error.into()),
+    }
+    if fstatfs(fd)?.f_type as u64 != TMPFS {
+        return Err(damage("the peer's memory has pages of another size"));
+    }
+    if u64::try_from(fstat(fd)?.st_size).ok() != u64::try_from(len).ok() {
+        return Err(damage("the peer's memory has another length"));
+    }
+    Ok(())
 }
 
 fn memfd(name: &CStr) -> io::Result<OwnedFd> {
