@@ -7,9 +7,12 @@
 //!   memory          a sealed memfd that two processes map
 //!   ring            one connection: a ring of bytes for each direction
 //!     flow            the counts of one direction, which both ends keep
+//!     ranges          memory of one end that the other may read where it lies
 //!   marks           which connections of two processes have something new
 //!     words           the words of one direction, and who sleeps
 //!   bell            wakes the other process
+//!   status          a page by which readers know that a process lives, and what it took back
+//!   peer            copies out of another process's own memory
 //! ```
 //!
 //! # The other process
@@ -20,6 +23,9 @@
 //! Memory and descriptors are checked as they come ([`SharedMemory::map`], [`Marks::join`]). A peer
 //! that breaks the rules harms its own connections: a call that notices fails with `InvalidData`.
 //!
+//! A process whose memory is read ([`PeerMemory`]) is one of this user's, which could read this
+//! process's memory as well. Its page is taken for what it says.
+//!
 //! # Forked children
 //!
 //! A child has no mapping of shared memory (`MADV_DONTFORK`), so it may do nothing with a [`Ring`]
@@ -29,11 +35,15 @@
 mod bell;
 mod marks;
 mod memory;
+mod peer;
 mod ring;
+mod status;
 
 pub use marks::{Marks, MarksFds, SLOTS};
 pub use memory::SharedMemory;
-pub use ring::{MAX_ROOM, Ring, Side};
+pub use peer::{MAX_PARTS, PeerMemory, ReadError, RemotePart};
+pub use ring::{Found, MAX_ROOM, ReadableRange, Ring, Side};
+pub use status::{Life, StatusPage};
 
 use std::io;
 

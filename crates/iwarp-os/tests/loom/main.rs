@@ -9,6 +9,13 @@
 #[path = "../../src/local/ring/flow.rs"]
 mod flow;
 mod flow_model;
+#[allow(unreachable_pub, reason = "the library exports its types")]
+#[path = "../../src/local/ring/ranges.rs"]
+mod ranges;
+mod ranges_model;
+#[path = "../../src/local/status/revocations.rs"]
+mod revocations;
+mod revocations_model;
 #[path = "../../src/local/marks/words.rs"]
 mod words;
 mod words_model;

@@ -3,25 +3,29 @@
 //! One connection of two processes: a ring of bytes for each direction.
 
 mod flow;
+mod ranges;
 #[cfg(test)]
 mod tests;
 
+pub use self::ranges::{Found, ReadableRange};
+
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use self::flow::{Damaged, Flow, Line, Receiving, Sending};
+use self::ranges::Ranges;
 use super::damage;
 use super::memory::SharedMemory;
 use crate::fd::PassedFd;
 use crate::part::{IoPart, IoPartMut, Place};
-use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// The largest room that a ring can have in a direction, in bytes.
 pub const MAX_ROOM: usize = 1 << 28;
 
 /// The layout of the shared memory. Both ends must be of one build in this.
-const VERSION: u64 = u64::from_be_bytes(*b"iwarpR\0\x02");
+const VERSION: u64 = u64::from_be_bytes(*b"iwarpR\0\x03");
 
 /// Bytes of a room that connections which pass little go on using, and by which it is made present.
 const HOME: usize = 4096;
@@ -36,6 +40,25 @@ struct Header {
     about: Line<About>,
     /// From A to B, and from B to A.
     flows: [Flow; 2],
+    /// Those of A, and of B.
+    sides: [SideWords; 2],
+}
+
+/// Words about requests that the peer carries out by itself.
+#[repr(C)]
+struct SideWords {
+    settled: Line<SettledWords>,
+    ranges: Ranges,
+}
+
+/// Written by the side whose they are, but for the wish.
+#[repr(C)]
+struct SettledWords {
+    /// One more than the bytes that were taken out when all of them had been dealt with last; 0
+    /// before that.
+    upto: AtomicU64,
+    /// The other side looks at it.
+    wanted: AtomicU32,
 }
 
 /// Written by A before B has the memory.
@@ -75,6 +98,8 @@ pub struct Ring {
     receiving: Line<Receiving>,
     has_ended: AtomicBool,
     peer_began_at: OnceLock<u64>,
+    /// Held by the thread that writes the own ranges.
+    writes_ranges: Mutex<()>,
 }
 
 impl Ring {
@@ -128,6 +153,7 @@ impl Ring {
             }),
             has_ended: AtomicBool::new(false),
             peer_began_at: OnceLock::new(),
+            writes_ranges: Mutex::new(()),
         }
     }
 
@@ -274,6 +300,70 @@ impl Ring {
     /// True once this side has noticed that the peer wrote nonsense.
     pub fn is_damaged(&self) -> bool {
         self.damaged.load(Ordering::Relaxed)
+    }
+
+    /// What was taken out so far has been dealt with: the bytes are placed, and none of them waits.
+    /// To be called by the thread that receives. Does nothing unless the peer has
+    /// [asked](Self::is_settled).
+    #[inline]
+    pub fn settle(&self) {
+        let words = &self.own_words().settled.0;
+        if words.wanted.load(Ordering::Relaxed) != 0 {
+            let taken = self.receiving.0.taken.load(Ordering::Relaxed);
+            words.upto.store(taken.wrapping_add(1), Ordering::Release);
+        }
+    }
+
+    /// True if the peer has dealt with all that this side has sent. False is no promise: the peer
+    /// says so only once it was asked here.
+    #[inline]
+    pub fn is_settled(&self) -> bool {
+        let words = &self.peer_words().settled.0;
+        if words.wanted.load(Ordering::Relaxed) == 0 {
+            words.wanted.store(1, Ordering::Relaxed);
+        }
+        let sent = self.sending.0.sent.load(Ordering::Relaxed);
+        words.upto.load(Ordering::Acquire) == sent.wrapping_add(1)
+    }
+
+    /// The peer may read this memory of this process from now on, by that name. Says whether that
+    /// is news.
+    pub fn show(&self, range: &ReadableRange) -> bool {
+        let _writes = self.writes_ranges.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = &self.own_words().ranges;
+        let is_new = own.find(range.key).is_none_or(|(there, _)| there != *range);
+        if is_new {
+            own.put(range);
+        }
+        is_new
+    }
+
+    /// The peer may read nothing any more that was [shown](Self::show): no copy counts that ends
+    /// later. Waits for no other process.
+    pub fn show_nothing(&self) {
+        let _writes = self.writes_ranges.lock().unwrap_or_else(PoisonError::into_inner);
+        self.own_words().ranges.clear();
+    }
+
+    /// The memory that the peer shows by that name. It may have written anything.
+    #[inline]
+    pub fn shown(&self, key: u32) -> Option<(ReadableRange, Found)> {
+        self.peer_words().ranges.find(key)
+    }
+
+    /// True if the peer has shown that memory all the time since it was found. To be asked behind a
+    /// copy.
+    #[inline]
+    pub fn still_shows(&self, found: Found) -> bool {
+        self.peer_words().ranges.is_still(found)
+    }
+
+    fn own_words(&self) -> &SideWords {
+        &self.header().sides[self.side as usize]
+    }
+
+    fn peer_words(&self) -> &SideWords {
+        &self.header().sides[self.side.other() as usize]
     }
 
     fn check_damage(&self) -> io::Result<()> {

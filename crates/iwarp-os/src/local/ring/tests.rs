@@ -254,3 +254,65 @@ fn a_connection_that_passes_little_touches_little_memory() {
     let page = rustix::param::page_size();
     assert!(whole || touched() <= 5 * page.max(4096), "{} bytes", touched());
 }
+
+fn range(key: u32, address: u64) -> ReadableRange {
+    ReadableRange { key, first: 7, len: 64, address, revocations: 3 }
+}
+
+#[test]
+fn memory_is_shown_to_the_peer_until_it_is_shown_no_more() {
+    let (a, b) = pair(8);
+    assert_eq!(b.shown(0x100), None);
+    assert!(a.show(&range(0x100, 1)));
+    assert!(!a.show(&range(0x100, 1)));
+    assert_eq!(a.shown(0x100), None);
+    let (seen, found) = b.shown(0x100).unwrap();
+    assert_eq!(seen, range(0x100, 1));
+    assert_eq!(b.shown(0x101), None);
+    assert!(b.still_shows(found));
+    a.show_nothing();
+    assert!(!b.still_shows(found));
+    assert_eq!(b.shown(0x100), None);
+    // Shown again, it is no more what was found before.
+    assert!(a.show(&range(0x100, 1)));
+    assert!(!b.still_shows(found));
+    let (_, found) = b.shown(0x100).unwrap();
+    assert!(a.show(&range(0x100, 2)));
+    assert!(!b.still_shows(found));
+    assert_eq!(b.shown(0x100).unwrap().0.address, 2);
+}
+
+#[test]
+fn a_further_range_takes_the_place_of_an_old_one() {
+    let (a, b) = pair(8);
+    let keys = (1..=40).map(|number| number << 8 | 5);
+    for key in keys.clone() {
+        a.show(&range(key, key.into()));
+        assert_eq!(b.shown(key).unwrap().0.address, u64::from(key));
+    }
+    let left = keys.filter(|key| b.shown(*key).is_some());
+    assert_eq!(left.collect::<Vec<_>>(), (25..=40).map(|n| n << 8 | 5).collect::<Vec<u32>>());
+}
+
+#[test]
+fn a_peer_says_when_it_has_dealt_with_all_that_was_sent() {
+    let (a, b) = pair(8);
+    // It was not asked, and has not received.
+    b.settle();
+    assert!(!a.is_settled());
+    b.settle();
+    assert!(a.is_settled());
+    send(&a, b"abc").unwrap();
+    assert!(!a.is_settled());
+    recv(&b, 2).unwrap();
+    b.settle();
+    assert!(!a.is_settled());
+    recv(&b, 2).unwrap();
+    assert!(!a.is_settled());
+    b.settle();
+    assert!(a.is_settled());
+    // The other direction is one of its own.
+    assert!(!b.is_settled());
+    a.settle();
+    assert!(b.is_settled());
+}
