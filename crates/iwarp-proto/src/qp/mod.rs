@@ -119,8 +119,8 @@ use alloc::collections::VecDeque;
 use core::time::Duration;
 
 use iwarp_types::{
-    Access, Accessor, PostError, QpState, ReceiveQueue, RecvRequest, Refusal, SendRequest, Stag,
-    Time, TransitionError, WcStatus,
+    Access, Accessor, PostError, QpState, ReceiveQueue, RecvRequest, Refusal, RemoteAccess,
+    SendRequest, Stag, Time, TransitionError, WcStatus,
 };
 
 use crate::mpa::startup::{Role, Rtr};
@@ -283,6 +283,12 @@ impl Qp {
         self.remote_access = Some(access);
     }
 
+    /// True if the peer may read memory through it: it is connected, and the right was not taken.
+    pub fn may_be_read(&self) -> bool {
+        let access = self.remote_access.unwrap_or(Access::REMOTE);
+        self.is_connected() && access.contains(RemoteAccess::Read.right())
+    }
+
     /// On whose behalf it touches memory.
     pub const fn accessor(&self) -> Accessor {
         Accessor { pd: self.config.pd, qp: self.config.qp }
@@ -423,6 +429,29 @@ impl Qp {
             self.sq.fail(self.sq.last_posted(), WcStatus::Flushed);
             self.reap();
         }
+        Ok(())
+    }
+
+    /// True if a Read may be carried out before it is posted: by a caller that can read the peer's
+    /// memory where it lies, and knows that the peer has taken in all that was sent.
+    /// [`Self::post_done_read`] then reports it.
+    #[inline]
+    pub const fn may_read_at_once(&self) -> bool {
+        matches!((self.state, self.stream), (QpState::Rts, Stream::Operating))
+            && self.sq.is_empty()
+            && self.orq.depth() > 0
+    }
+
+    /// Posts a Read that was carried out, which completes in its turn.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::post_send`].
+    pub fn post_done_read(&mut self, request: &SendRequest<'_>) -> Result<(), PostError> {
+        self.reserve_events(1)?;
+        self.sq.post(&self.config, request)?;
+        self.sq.complete(self.sq.last_posted());
+        self.reap();
         Ok(())
     }
 

@@ -85,6 +85,8 @@ pub struct Receiver<D> {
     /// The ULPDU that found no room in the park.
     held: Option<Vec<u8>>,
     stalled: bool,
+    /// Memory that the peer has asked to read.
+    read: Option<(Stag, TaggedOffset)>,
 }
 
 impl<D: Deframe> Receiver<D> {
@@ -105,6 +107,7 @@ impl<D: Deframe> Receiver<D> {
             park: VecDeque::new(),
             held: None,
             stalled: false,
+            read: None,
         }
     }
 
@@ -191,6 +194,12 @@ impl<D: Deframe> Receiver<D> {
     #[inline]
     pub fn has_waiting(&self) -> bool {
         !self.park.is_empty() || self.held.is_some()
+    }
+
+    /// Memory that a Read Request has named last, since this was asked; it may have been refused.
+    #[inline]
+    pub const fn take_read(&mut self) -> Option<(Stag, TaggedOffset)> {
+        self.read.take()
     }
 
     /// True if nothing is received any more; parked messages are dropped then.
@@ -479,6 +488,9 @@ impl<D: Deframe> Receiver<D> {
             Plan::Local(_) => place_list(memory, self.receives, &self.sges, payload),
             Plan::Value(octets) => place_list(memory, self.who, &self.sges, &octets),
             Plan::Check { stag, to, len, access } => {
+                if access == RemoteAccess::Read {
+                    self.read = Some((stag, to));
+                }
                 memory.check_remote(self.who, stag, to, len, access)
             }
         };

@@ -33,6 +33,7 @@
 mod attach;
 mod close;
 mod core;
+mod direct;
 mod events;
 mod exchange;
 mod placing;

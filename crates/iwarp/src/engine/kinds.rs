@@ -68,7 +68,8 @@ impl Wire {
 #[non_exhaustive]
 pub enum LocalPath {
     /// The best one that both ends allow. A connection has [`Off`](Self::Off) or
-    /// [`Rings`](Self::Rings).
+    /// [`Rings`](Self::Rings). Besides, each end carries out Reads by itself where the system lets
+    /// it read the other process's memory.
     #[default]
     Auto,
     /// TCP, as to any other host.

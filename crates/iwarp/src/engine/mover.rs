@@ -13,7 +13,17 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use iwarp_types::{Sge, Stag, TaggedOffset};
+
 use crate::port::Vitals;
+
+/// A Read that is to be carried out at once: from the peer's memory into elements of this end's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DirectRead<'a> {
+    pub(crate) stag: Stag,
+    pub(crate) to: TaggedOffset,
+    pub(crate) room: &'a [Sge],
+}
 
 /// Moves the bytes of one stream, for the one endpoint that it belongs to.
 pub(crate) trait StreamMover: fmt::Debug + Send + Sync {
@@ -39,6 +49,14 @@ pub(crate) trait StreamMover: fmt::Debug + Send + Sync {
     fn moves(&self) -> bool;
     /// True if the peer's address is one of this host.
     fn is_within_host(&self) -> bool;
+    /// Carries out a Read at once, if the memory is that of another process which this one reads,
+    /// all that was sent has arrived there, and this end has room for the bytes. False where it is
+    /// to be posted: some of the room may hold bytes all the same.
+    fn read_at_once(&self, read: &DirectRead<'_>) -> bool;
+    /// The Reads that were carried out so.
+    fn direct_reads(&self) -> u64;
+    /// The peer reads nothing by itself any more, until it has asked again.
+    fn show_nothing(&self);
     /// Waits a moment for the thread that is receiving.
     fn settle_receiving(&self);
     /// Sets the time that the peer may be silent while something is expected of it; `None`: as long

@@ -633,6 +633,14 @@ impl QueuePair {
         }
     }
 
+    /// The Reads that this end has carried out by itself on its connection: from the memory of
+    /// another process of the host, without that process.
+    #[doc(hidden)]
+    pub fn direct_reads(&self) -> u64 {
+        let link = self.inner.alive().and_then(|inner| inner.endpoint.link());
+        link.map_or(0, |link| link.direct_reads())
+    }
+
     /// The state of affairs between the ends, of a connection over TCP that is up.
     #[doc(hidden)]
     pub fn vitals(&self) -> Option<Vitals> {
@@ -657,6 +665,9 @@ impl QueuePair {
     pub fn set_remote_access(&self, access: Access) {
         if let Some(inner) = self.inner.alive() {
             inner.endpoint.with(|core| core.set_remote_access(access));
+            if let Some(link) = inner.endpoint.link() {
+                link.show_nothing();
+            }
         }
     }
 

@@ -53,6 +53,22 @@ impl Kin {
         }
     }
 
+    /// Sends it a signal.
+    pub fn signal(&self, signal: i32) {
+        // SAFETY: our child, which is waited for here alone.
+        assert_eq!(unsafe { libc::kill(self.pid, signal) }, 0);
+    }
+
+    /// Waits until it has ended, and leaves it to be waited for once more.
+    pub fn await_end(&self) {
+        let end = libc::WEXITED | libc::WNOWAIT;
+        // SAFETY: all zeros are a value of it.
+        let mut about: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        // SAFETY: writes to `about`.
+        let waited = unsafe { libc::waitid(libc::P_PID, self.pid.unsigned_abs(), &mut about, end) };
+        assert_eq!(waited, 0);
+    }
+
     pub fn tell(&mut self, line: &str) {
         self.talk.tell(line);
     }

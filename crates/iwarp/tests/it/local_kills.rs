@@ -31,7 +31,8 @@ fn number(name: &str, otherwise: u64) -> u64 {
 fn way() -> LocalPath {
     match std::env::var("IWARP_KILLS_WAY").as_deref() {
         Ok("off") => LocalPath::Off,
-        _ => LocalPath::Rings,
+        Ok("rings") => LocalPath::Rings,
+        _ => LocalPath::Auto,
     }
 }
 

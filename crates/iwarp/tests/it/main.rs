@@ -28,6 +28,7 @@
 //!   operations          each operation works between two ends, in each framing
 //!   bulk                much data arrives unchanged, in messages of odd sizes
 //!   local_rings         within the host, a connection moves from TCP to shared memory unharmed
+//!   local_direct        within the host, an end reads the peer's memory by itself, while it may
 //!   local_hosts         users and namespaces decide whether two processes share memory
 //!   local_refused       refused system calls and shortages leave connections with TCP
 //!   local_kills         a process survives its peers' ends, and keeps nothing of shared memory
@@ -149,6 +150,7 @@ mod hosts;
 mod last_octet;
 mod leaks;
 mod limits;
+mod local_direct;
 mod local_hosts;
 mod local_kills;
 mod local_refused;

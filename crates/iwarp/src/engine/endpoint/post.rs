@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use iwarp_types::{PostError, QpState, QpType, RecvRequest, SendOp, SendRequest};
 
+use super::core::EndpointCore;
 use super::{Endpoint, Locked};
 use crate::engine::mover::StreamMover;
 use crate::engine::policy::habits::{Advice, Post};
@@ -19,6 +20,16 @@ pub(crate) type Posted = Result<(), (usize, PostError)>;
 
 impl Locked {
     fn post_send(&mut self, request: &SendRequest<'_>) -> Result<(), PostError> {
+        self.post_send_as(request, |core, request| core.post_send(request))
+    }
+
+    /// As [`Self::post_send`]; the core takes the request by `take`.
+    #[inline]
+    pub(super) fn post_send_as(
+        &mut self,
+        request: &SendRequest<'_>,
+        take: impl FnOnce(&mut dyn EndpointCore, &SendRequest<'_>) -> Result<(), PostError>,
+    ) -> Result<(), PostError> {
         if !self.sends.has_room() {
             return Err(self.full());
         }
@@ -26,7 +37,7 @@ impl Locked {
         if is_read && !self.may_read() {
             return Err(PostError::Invalid);
         }
-        match self.core.post_send(request) {
+        match take(&mut *self.core, request) {
             Ok(()) => {}
             Err(PostError::QueueFull) => return Err(self.full()),
             Err(error) => return Err(error),
@@ -110,6 +121,23 @@ impl Endpoint {
     }
 
     fn post_sends(self: &Arc<Self>, requests: &[SendRequest<'_>]) -> Posted {
+        // A Read that is carried out at once leaves the next one as it found the first.
+        let is_read = |request: &SendRequest<'_>| matches!(request.op, SendOp::Read { .. });
+        let mut done = 0;
+        while requests.get(done).is_some_and(is_read) && self.read_at_once(&requests[done]) {
+            done += 1;
+        }
+        if done > 0 {
+            let rest = &requests[done..];
+            return match rest {
+                [] => Ok(()),
+                _ => self.post_rest(rest).map_err(|(number, error)| (done + number, error)),
+            };
+        }
+        self.post_rest(requests)
+    }
+
+    fn post_rest(self: &Arc<Self>, requests: &[SendRequest<'_>]) -> Posted {
         let (result, posted) = self.post(requests, Locked::post_send, |locked| {
             let Some(link) = locked.link.clone() else { return Err(locked.mux.clone()) };
             Ok((link, locked.habits.posted(&Seen { endpoint: self, requests })))

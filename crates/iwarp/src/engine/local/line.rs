@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use iwarp_os::local::{Marks, Ring};
+use iwarp_os::local::{Marks, PeerMemory, Ring};
 use iwarp_os::owner::{is_known, own_users};
 use iwarp_os::unix::SeqSocket;
 use iwarp_os::{Interest, PassedFd, Ready};
@@ -23,7 +23,7 @@ use super::over::Over;
 use crate::engine::sync::Mutex;
 use crate::engine::tasks::Task;
 use crate::engine::worker::Worker;
-use crate::port::local::{Channel, ROOM, Way};
+use crate::port::local::{Channel, ROOM, Shown, Way};
 use crate::port::{Descriptors, Ends, canonical};
 
 /// Messages that are read before others get their turn.
@@ -40,6 +40,8 @@ pub(super) trait Offers: Send + Sync {
     fn take(&self, join: &Join) -> Option<Arc<dyn LocalEnd>>;
     /// This process wants CRCs in rings.
     fn demands_crc(&self) -> bool;
+    /// The memory of this process that others may read. To be asked by the worker.
+    fn shown(&self) -> Option<Arc<Shown>>;
 }
 
 /// See the [module](self).
@@ -101,7 +103,10 @@ impl Line {
     ) -> Result<Arc<Self>, Hindrance> {
         let user = check_user(&socket)?;
         let (marks, fds) = Marks::create()?;
-        socket.send(&Message::Hello.encode(), &fds.passed())?;
+        let page = offers.upgrade().and_then(|offers| offers.shown()?.page().ok());
+        let passed: Vec<_> =
+            fds.passed().into_iter().chain(page.as_ref().map(PassedFd::as_fd)).collect();
+        socket.send(&Message::Hello.encode(), &passed)?;
         let line = Self::new(socket, offers, worker, true, user);
         let channel = Channel::new(marks);
         let weak = Weak::clone(&line.itself);
@@ -285,19 +290,70 @@ impl Line {
         };
         match room.get(..len).and_then(Message::decode).ok_or(Over::Unruly)? {
             Message::Hello => self.greeted(passed)?,
+            Message::Reach(reads) => self.reached(reads, passed)?,
             Message::Join(join) => self.asked(&join, passed)?,
             Message::Answer(answer) => self.answered(&answer)?,
         }
         Ok(true)
     }
 
-    fn greeted(&self, passed: Vec<OwnedFd>) -> Result<(), Over> {
+    fn greeted(&self, mut passed: Vec<OwnedFd>) -> Result<(), Over> {
+        let page = if passed.len() > 3 { passed.pop() } else { None };
         let [memory, peers, own] = passed.try_into().map_err(|passed: Vec<_>| {
             // The system passes fewer where this process has no descriptor left.
             if passed.len() < 3 { Cause::Descriptors.into() } else { Over::Unruly }
         })?;
         let marks = Marks::join(memory, peers, own)?;
-        self.channel.set(Channel::new(marks)).map_err(|_| Over::Unruly)
+        self.channel.set(Channel::new(marks)).map_err(|_| Over::Unruly)?;
+        let shown = self.shown();
+        let Some((page, own)) = page.zip(shown.and_then(|shown| shown.page().ok())) else {
+            return Ok(());
+        };
+        let reads = self.reads_peer(&page);
+        self.say(Message::Reach(reads), reads.then_some(own))?;
+        Ok(())
+    }
+
+    /// The other process says whether it can read this one's memory.
+    fn reached(&self, reads: bool, mut passed: Vec<OwnedFd>) -> Result<(), Over> {
+        let (Some(shown), Some(channel)) = (self.shown(), self.channel.get()) else {
+            return Err(Over::Unruly);
+        };
+        let mut both = reads;
+        if let Some(page) = passed.pop() {
+            both &= self.reads_peer(&page);
+            self.say(Message::Reach(both), None)?;
+        }
+        if both {
+            channel.show(shown);
+        }
+        Ok(())
+    }
+
+    fn shown(&self) -> Option<Arc<Shown>> {
+        self.offers.upgrade()?.shown()
+    }
+
+    /// Tries to read the memory of the other process, which says by the page that it lives.
+    fn reads_peer(&self, page: &OwnedFd) -> bool {
+        let Some(channel) = self.channel.get() else { return false };
+        let peer = PeerMemory::open(&self.socket, page.as_fd());
+        let read = peer.and_then(|peer| peer.probe().map(|()| peer).map_err(io::Error::other));
+        match read {
+            Ok(peer) => {
+                let process = peer.process();
+                channel.set_peer(peer);
+                tracing::info!(
+                    process,
+                    "reads the memory of another process by itself where that shows it"
+                );
+                true
+            }
+            Err(error) => {
+                tracing::info!(%error, "cannot read the memory of the other process: rings only");
+                false
+            }
+        }
     }
 
     /// The other process asks to move a connection.

@@ -14,17 +14,21 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 /// Bytes of every message.
 pub(super) const LEN: usize = 80;
 
-const MAGIC: u64 = u64::from_be_bytes(*b"iwlocal1");
+const MAGIC: u64 = u64::from_be_bytes(*b"iwlocal2");
 /// Flags.
 const CRC: u8 = 1;
 const TAKEN: u8 = 2;
+const READS: u8 = 4;
 
 /// A message of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Message {
-    /// The first one, of the process that has connected, with the memory of the marks and two
-    /// bells.
+    /// The first one, of the process that has connected, with the memory of the marks, two bells,
+    /// and a page of memory if the other process may read this one's.
     Hello,
+    /// The process that says it can read the other's memory, or not. The one that has not connected
+    /// says it first, with a page of its own.
+    Reach(bool),
     /// A connection is to move to the ring whose memory comes along.
     Join(Join),
     /// The answer to it.
@@ -63,6 +67,10 @@ impl Message {
         octets[..8].copy_from_slice(&MAGIC.to_ne_bytes());
         match self {
             Self::Hello => octets[8] = 1,
+            Self::Reach(reads) => {
+                octets[8] = 4;
+                octets[12] = if *reads { READS } else { 0 };
+            }
             Self::Join(Join { slot, crc, secret, local, peer }) => {
                 octets[8] = 2;
                 octets[10..12].copy_from_slice(&slot.to_ne_bytes());
@@ -102,6 +110,7 @@ impl Message {
                 let taken = if octets[12] & TAKEN != 0 { Ok(()) } else { Err(octets[13]) };
                 Some(Self::Answer(Answer { slot, taken, crc }))
             }
+            4 => Some(Self::Reach(octets[12] & READS != 0)),
             _ => None,
         }
     }
@@ -153,6 +162,7 @@ mod tests {
         let join = (any::<(u16, bool, u64)>(), addresses(), addresses());
         prop_oneof![
             Just(Message::Hello),
+            any::<bool>().prop_map(Message::Reach),
             join.prop_map(|((slot, crc, secret), local, peer)| {
                 Message::Join(Join { slot, crc, secret, local, peer })
             }),

@@ -11,6 +11,10 @@
 //! addresses that no relay or NAT is between the ends, which the ring would go around. It takes the
 //! ring and answers; each end then sends by it.
 //!
+//! Where both processes can read each other's memory, each carries out Reads by itself. Each shows
+//! the other a page that tells whether it lives, reads a few random bytes out of the other as a
+//! test, and says what came of it.
+//!
 //! Only processes of one user do this: a process could have the other wait, by the bells that they
 //! share.
 //!
@@ -38,9 +42,10 @@ use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use iwarp_mem::Readers;
 use iwarp_os::owner::own_users;
 use iwarp_os::unix::SeqListener;
 use iwarp_os::{Interest, Ready};
@@ -58,6 +63,7 @@ use crate::engine::sync::Mutex;
 use crate::engine::tasks::Task;
 use crate::engine::worker::Worker;
 use crate::port::Descriptors;
+use crate::port::local::Shown;
 use crate::report;
 
 /// Offers that wait for the initiator at most; those of connections that have ended are not
@@ -88,6 +94,10 @@ pub(crate) struct Locals {
     itself: Weak<Self>,
     worker: Arc<Worker>,
     demands_crc: bool,
+    /// Of the memory that other processes may read, where they may.
+    readers: Option<Arc<Readers>>,
+    /// That memory, once it was first needed.
+    shown: OnceLock<Option<Arc<Shown>>>,
     /// The name under which this process listens, and the user that others see there.
     name: Mutex<Option<(u64, u32)>>,
     offers: Mutex<HashMap<u64, Offered>>,
@@ -120,11 +130,20 @@ impl fmt::Debug for Locals {
 
 impl Locals {
     /// The ways of the process whose worker this is. `demands_crc`: rings have CRCs like TCP.
-    pub(crate) fn new(worker: &Arc<Worker>, demands_crc: bool) -> Arc<Self> {
+    /// `readers`: those of this process's memory, if other processes may read it.
+    pub(crate) fn new(
+        worker: &Arc<Worker>,
+        demands_crc: bool,
+        readers: Option<&Arc<Readers>>,
+    ) -> Arc<Self> {
+        // A thread says by its life that this process lives.
+        let readers = readers.filter(|_| worker.has_thread()).cloned();
         Arc::new_cyclic(|itself| Self {
             itself: Weak::clone(itself),
             worker: Arc::clone(worker),
             demands_crc,
+            readers,
+            shown: OnceLock::new(),
             name: Mutex::default(),
             offers: Mutex::default(),
             lines: Mutex::default(),
@@ -250,6 +269,17 @@ impl Offers for Locals {
 
     fn demands_crc(&self) -> bool {
         self.demands_crc
+    }
+
+    fn shown(&self) -> Option<Arc<Shown>> {
+        let make = || {
+            let shown = Shown::new(self.readers.as_ref()?);
+            let told = |error: &io::Error| {
+                tracing::info!(%error, "other processes cannot read this one's memory");
+            };
+            shown.inspect_err(told).ok()
+        };
+        self.shown.get_or_init(make).clone()
     }
 }
 

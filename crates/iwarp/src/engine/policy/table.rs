@@ -38,3 +38,7 @@ pub(crate) const LEASE: u64 = 500_000;
 
 /// The shortest lease, for programs that stop polling and wait for something by other means.
 pub(crate) const SHORT_LEASE: u64 = 8_000;
+
+/// Bytes of a Read at most that the end which posts it carries out by itself: one CPU copies them,
+/// and within the call, where two copy what goes by a ring.
+pub(crate) const DIRECT_READ: u64 = 64 << 10;

@@ -12,8 +12,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use iwarp_os::local::{Marks, SLOTS};
+use iwarp_os::local::{Marks, PeerMemory, SLOTS};
 
+use super::Shown;
 use crate::port::{Readiness, WakerSlot, lock};
 
 /// Times that marks are taken before others get their turn, of a process that marks all the time.
@@ -29,6 +30,10 @@ pub(crate) struct Channel {
     listeners: AtomicUsize,
     /// The other process is gone.
     is_over: AtomicBool,
+    /// The memory of the other process, where this one may read it.
+    peer: OnceLock<PeerMemory>,
+    /// The memory of this one, where the other may read it.
+    shown: OnceLock<Arc<Shown>>,
     /// Called when no port has a slot any more.
     unused: OnceLock<Unused>,
 }
@@ -54,6 +59,8 @@ impl Channel {
             ports: Mutex::default(),
             listeners: AtomicUsize::new(0),
             is_over: AtomicBool::new(false),
+            peer: OnceLock::new(),
+            shown: OnceLock::new(),
             unused: OnceLock::new(),
         })
     }
@@ -118,6 +125,28 @@ impl Channel {
     /// True if some port has a slot.
     pub(crate) fn is_used(&self) -> bool {
         is_used(&lock(&self.ports))
+    }
+
+    /// This process reads the other's memory from now on, where that shows it.
+    pub(crate) fn set_peer(&self, peer: PeerMemory) {
+        let _ = self.peer.set(peer);
+    }
+
+    /// The memory of the other process.
+    #[inline]
+    pub(super) fn peer(&self) -> Option<&PeerMemory> {
+        self.peer.get()
+    }
+
+    /// The other process can read this one's memory, which it is shown from now on.
+    pub(crate) fn show(&self, shown: Arc<Shown>) {
+        let _ = self.shown.set(shown);
+    }
+
+    /// The memory that the other process can read.
+    #[inline]
+    pub(super) fn shown(&self) -> Option<&Arc<Shown>> {
+        self.shown.get()
     }
 
     /// Tells the other process that something is new in the slot.

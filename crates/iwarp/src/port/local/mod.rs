@@ -9,20 +9,27 @@
 //! so many bytes from TCP before it reads the ring. TCP stays as the *life line*: its end, or a
 //! reset, says that the peer has closed or died, and counts once the ring is read out.
 //!
+//! Where the processes may read each other's memory, an end carries out Reads by itself
+//! ([`readable`](LocalPort::readable)): it copies from where the bytes lie. Each end shows the other in the
+//! ring's memory which of its own may be read so, once the other has asked for some of it.
+//!
 //! A peer that dies sends a FIN like one that has ended in good order. The latter says in the ring
 //! that it has ended, before its FIN, so a FIN without that is taken for a reset.
 
 mod channel;
+mod shown;
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use iwarp_os::local::Ring;
+use iwarp_mem::Span;
+use iwarp_os::local::{Found, PeerMemory, ReadableRange, RemotePart, Ring};
 use iwarp_os::{Interest, IoPart, IoPartMut, Vitals};
 
 pub(crate) use self::channel::Channel;
+pub(crate) use self::shown::Shown;
 use super::{Descriptors, Ends, Port, Readiness, Settings, Waker, WakerSlot, traffic};
 
 /// Bytes of a ring for one direction, of which only those are present that were used. On a busy
@@ -132,6 +139,61 @@ impl LocalPort {
     pub(crate) fn came_with(&self) -> Option<bool> {
         let way = self.way.get().filter(|_| self.came_by_way.load(Ordering::Relaxed))?;
         Some(way.ring.peer_began_at()? & CRC != 0)
+    }
+
+    /// All that has come was dealt with: the bytes are placed, and no message waits.
+    #[inline]
+    pub(crate) fn settle(&self) {
+        if self.receives.load(Ordering::Relaxed)
+            && let Some(way) = self.way.get()
+        {
+            way.ring.settle();
+        }
+    }
+
+    /// The peer may read this memory of the process, if it can. To be called while the caller has a
+    /// guard for it.
+    pub(crate) fn show(&self, key: u32, first: u64, memory: Span) {
+        let Some(way) = self.way.get() else { return };
+        let Some(shown) = way.channel.shown() else { return };
+        let range = ReadableRange {
+            key,
+            first,
+            len: memory.len as u64,
+            address: memory.addr as u64,
+            revocations: shown.revocations(),
+        };
+        if way.ring.show(&range) {
+            tracing::debug!(key, len = memory.len, "the peer may read memory by itself");
+        }
+    }
+
+    /// True if the peer can read memory of this process.
+    #[inline]
+    pub(crate) fn may_show(&self) -> bool {
+        self.way.get().is_some_and(|way| way.channel.shown().is_some())
+    }
+
+    /// The peer reads nothing by itself any more that it was shown: nothing counts that it copies
+    /// from now on.
+    pub(crate) fn show_nothing(&self) {
+        if let Some(way) = self.way.get() {
+            way.ring.show_nothing();
+        }
+    }
+
+    /// The memory of the peer, if this process can read it, and the range of that name that holds
+    /// `len` bytes from `first` on, if the peer shows it and has dealt with all that was sent.
+    #[inline]
+    pub(crate) fn readable(&self, key: u32, first: u64, len: usize) -> Option<Readable<'_>> {
+        let way = self.way_out()?;
+        let peer = way.channel.peer()?;
+        let is_settled = way.ring.is_settled();
+        let (range, found) = way.ring.shown(key).filter(|_| is_settled)?;
+        let at = first.checked_sub(range.first)?;
+        let is_within = at.checked_add(len as u64).is_some_and(|end| end <= range.len);
+        let part = RemotePart::new(range.address.checked_add(at)?, len as u64)?;
+        is_within.then_some(Readable { port: self, ring: &way.ring, peer, part, range, found })
     }
 
     /// The descriptor of TCP was reported ready.
@@ -335,6 +397,35 @@ impl Port for LocalPort {
 
     fn local(&self) -> Option<&LocalPort> {
         Some(self)
+    }
+}
+
+/// Bytes of the peer's memory that this process can read.
+#[derive(Debug)]
+pub(crate) struct Readable<'a> {
+    port: &'a LocalPort,
+    ring: &'a Ring,
+    peer: &'a PeerMemory,
+    part: RemotePart,
+    range: ReadableRange,
+    found: Found,
+}
+
+impl Readable<'_> {
+    /// Copies all of them, if `room` takes them. False where they do not count: the room may hold
+    /// some all the same.
+    pub(crate) fn copy(&self, room: &mut [IoPartMut<'_>]) -> bool {
+        let len = self.part.len();
+        let read = self.peer.read(self.range.revocations, &[self.part], room);
+        if let Err(error) = &read {
+            let key = self.range.key;
+            tracing::debug!(key, %error, "memory of the peer is not read directly this time");
+        }
+        let counts = read.is_ok_and(|read| read == len) && self.ring.still_shows(self.found);
+        if counts {
+            traffic::received(len, || self.port.packets(len));
+        }
+        counts
     }
 }
 

@@ -38,9 +38,11 @@
 //!   took all there was, and the task that drives notes whether posts are gathered.
 //! - `watch`: the transmitter, a caller that sets a timeout, the worker that looks, under its lock.
 //! - `memberships`: the thread that attaches the link and the one that closes it, under its lock.
+//! - `direct_reads`: threads that post, each by one addition.
 
 mod attach;
 mod close;
+mod direct;
 mod fate;
 mod flags;
 mod local;
@@ -78,12 +80,11 @@ use crate::engine::endpoint::Endpoint;
 use crate::engine::fate::Fate;
 use crate::engine::group::{Group, Member, MemberWaker, Memberships, ready_of};
 use crate::engine::local::is_within_host;
-use crate::engine::mover::ReactorStream;
-use crate::engine::mover::StreamMover;
+use crate::engine::mover::{DirectRead, ReactorStream, StreamMover};
 use crate::engine::policy::habits::Arrival;
 use crate::engine::poll_set::By;
 use crate::engine::send_memory::Loan;
-use crate::engine::sync::Mutex;
+use crate::engine::sync::{AtomicU64, Mutex, Ordering};
 use crate::engine::token::Token;
 use crate::engine::worker::Deadline;
 use crate::engine::writing::Writing;
@@ -118,6 +119,8 @@ pub(crate) struct Link {
     /// Its fate, if the log tells of it.
     fate: Option<Arc<Fate>>,
     memberships: Memberships,
+    /// Reads that this end has carried out by itself.
+    direct_reads: AtomicU64,
 }
 
 impl Member for Link {
@@ -272,6 +275,20 @@ impl StreamMover for Link {
         is_within_host(self.stream.ends())
     }
 
+    fn read_at_once(&self, read: &DirectRead<'_>) -> bool {
+        self.read_from_peer(read)
+    }
+
+    fn direct_reads(&self) -> u64 {
+        self.direct_reads.load(Ordering::Relaxed)
+    }
+
+    fn show_nothing(&self) {
+        if let Some(port) = self.stream.local() {
+            port.show_nothing();
+        }
+    }
+
     fn settle_receiving(&self) {
         self.rx.settle();
     }
@@ -334,6 +351,7 @@ impl Link {
             spare: endpoint.engine.kept_or(|| Spare::new(options.workers)),
             fate,
             memberships: Memberships::default(),
+            direct_reads: AtomicU64::new(0),
             endpoint: Arc::clone(endpoint),
         })
     }

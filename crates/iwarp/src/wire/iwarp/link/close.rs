@@ -123,6 +123,7 @@ impl Link {
         if self.flags.set(CLOSED | READ_ENDED | WRITE_ENDED) & CLOSED != 0 {
             return;
         }
+        self.show_nothing();
         self.memberships.leave(self);
         self.reactor.leave();
         self.tx.request(|tx| self.give_back(tx));

@@ -235,7 +235,11 @@ impl Link {
 
     fn locals(&self) -> Arc<Locals> {
         let engine = &self.endpoint.engine;
-        let make = || Locals::new(&engine.worker, engine.options.demands_crc);
+        let make = || {
+            let reads = matches!(engine.options.local, LocalPath::Auto | LocalPath::Require);
+            let readers = reads.then(|| engine.memory.readers());
+            Locals::new(&engine.worker, engine.options.demands_crc, readers)
+        };
         let kept: Arc<Arc<Locals>> = engine.kept_or(make);
         Arc::clone(&kept)
     }

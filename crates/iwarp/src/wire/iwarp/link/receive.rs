@@ -61,6 +61,8 @@ pub(super) struct Rx {
     end_held: bool,
     /// The stream may move past TCP and has not yet.
     may_switch: bool,
+    /// It may move, or has moved.
+    is_local: bool,
     /// The way in which the thread that holds the token receives, and the state in which it has
     /// left the core, if it has seen that.
     how: How,
@@ -81,13 +83,14 @@ impl Rx {
         terms: Option<&Negotiated>,
         who: Accessor,
         receives: PdId,
-        may_switch: bool,
+        is_local: bool,
     ) -> Self {
         Self {
             incoming: Incoming::new(terms, who, receives),
             partial: Vec::new(),
             end_held: false,
-            may_switch,
+            may_switch: is_local,
+            is_local,
             how: None,
             seen: None,
         }
@@ -310,6 +313,9 @@ impl Link {
         staging.copy_within(used..*have, 0);
         *have -= used;
         let stalled = rx.incoming.is_stalled();
+        if rx.is_local && !stalled {
+            self.settle_with_peer(&mut rx.incoming, *have);
+        }
         if self.flags.has(READ_STALLED) != stalled {
             if stalled {
                 self.flags.set(READ_STALLED)

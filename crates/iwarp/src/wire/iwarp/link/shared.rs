@@ -6,7 +6,7 @@
 use std::cell::Cell;
 
 use iwarp_proto::qp::{Qp, Shared};
-use iwarp_types::Wanted;
+use iwarp_types::{PostError, SendRequest, Wanted};
 
 use super::close::Intent;
 use crate::engine::endpoint::{Endpoint, WireCore};
@@ -21,6 +21,19 @@ impl WireCore for Qp {
     /// The ends may have agreed on none.
     fn may_read(&self) -> bool {
         !self.is_connected() || self.read_depths().0 > 0
+    }
+
+    #[inline]
+    fn may_read_at_once(&self) -> bool {
+        self.may_read_at_once()
+    }
+
+    fn post_done_read(&mut self, read: &SendRequest<'_>) -> Result<(), PostError> {
+        self.post_done_read(read)
+    }
+
+    fn may_be_read(&self) -> bool {
+        self.may_be_read()
     }
 }
 
