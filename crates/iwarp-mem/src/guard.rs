@@ -7,7 +7,6 @@ use std::ptr::NonNull;
 
 use iwarp_types::{Access, AccessError, Accessor, RemoteAccess, Sge, Stag, TaggedOffset};
 
-use crate::observe::Span;
 use crate::reach::chosen::{probe_read, probe_write};
 use crate::region::MemoryTable;
 use crate::slot::{Kind, SlotUse};
@@ -81,14 +80,6 @@ impl Guard<'_> {
         self.in_use.as_ref().is_some_and(SlotUse::may_be_shown)
     }
 
-    /// All that their STag grants: the tagged offset of the first byte, and the memory. `None` for
-    /// zero bytes.
-    pub fn granted(&self) -> Option<(TaggedOffset, Span)> {
-        let grant = self.in_use.as_ref()?.grant();
-        let span = Span { addr: grant.base.addr(), len: grant.len as usize };
-        Some((TaggedOffset(grant.origin), span))
-    }
-
     /// True if the bytes may be written.
     pub fn is_writable(&self) -> bool {
         self.writable
@@ -119,6 +110,27 @@ impl MemoryTable {
         let ptr = in_use.grant().translate(who, to.0, len, access.right())?;
         // In range of a region, so of a usize.
         Ok(Guard::new(in_use, ptr, len as usize, writable))
+    }
+
+    /// Begins a use of all that an STag grants, with the tagged offset of its first byte.
+    ///
+    /// # Errors
+    ///
+    /// As [`guard_remote`](Self::guard_remote).
+    pub fn guard_granted(
+        &self,
+        who: Accessor,
+        stag: Stag,
+        access: RemoteAccess,
+    ) -> Result<(TaggedOffset, Guard<'_>), AccessError> {
+        let in_use = self.enter(stag)?;
+        let (first, len) = (in_use.grant().origin, in_use.grant().len);
+        if len == 0 {
+            return Ok((TaggedOffset(first), Guard::of_nothing(false)));
+        }
+        let ptr = in_use.grant().translate(who, first, len, access.right())?;
+        let writable = access != RemoteAccess::Read;
+        Ok((TaggedOffset(first), Guard::new(in_use, ptr, len as usize, writable)))
     }
 
     /// Begins a use of a local element, to be written if `write`. No checks for zero bytes.

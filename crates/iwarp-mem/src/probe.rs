@@ -215,7 +215,7 @@ mod mappings {
         file: bool,
     }
 
-    /// What mappings are to allow or to be.
+    /// The demand on mappings.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     enum Wanted {
         Read,

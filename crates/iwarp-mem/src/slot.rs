@@ -135,7 +135,7 @@ pub(crate) struct Slot {
     index: AtomicU32,
     kind: Kind,
     grant: UnsafeCell<Grant>,
-    /// Whether other processes may read what it grants: see [`SlotUse::may_be_shown`].
+    /// Other processes may read what it grants, or not: see [`SlotUse::may_be_shown`].
     shown: AtomicU8,
     control: Mutex<Control>,
 }
@@ -232,7 +232,7 @@ impl SlotUse<'_> {
 
 impl SlotUse<'_> {
     /// True if all that it grants is memory without a file, as far as was seen when it was asked
-    /// first. A page of a file may make whoever reads it wait, and so another process: the server
+    /// first. A page of a file may make its reader wait, and so another process: the server
     /// of the file decides for how long.
     pub(crate) fn may_be_shown(&self) -> bool {
         match self.slot.shown.load(Ordering::Relaxed) {
@@ -280,7 +280,7 @@ impl Controlled<'_> {
     /// Revokes what the slot granted and waits for uses in flight; other processes are told.
     pub(crate) fn revoke(&mut self, readers: &Readers) {
         self.slot.gate.close();
-        // The gate is closed and empty: whoever has given its address away asked before.
+        // The gate is closed and empty: a thread that has given its address away asked before.
         if self.slot.shown.swap(UNKNOWN, Ordering::Relaxed) == YES {
             readers.revoked();
         }

@@ -32,7 +32,7 @@ pub(super) struct Client {
     pub(super) congestion: Option<[String; 2]>,
     /// The ways of each contender's connections at the end of its last round.
     ways: Vec<Ways>,
-    /// Those of the contenders that were dropped.
+    /// The ways of contenders that were dropped.
     ways_before: Ways,
 }
 

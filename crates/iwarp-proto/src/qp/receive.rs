@@ -85,8 +85,8 @@ pub struct Receiver<D> {
     /// The ULPDU that found no room in the park.
     held: Option<Vec<u8>>,
     stalled: bool,
-    /// Memory that the peer has asked to read.
-    read: Option<(Stag, TaggedOffset)>,
+    /// The memory that the peer has asked to read last; 0, which names none, where it has not.
+    read: Stag,
 }
 
 impl<D: Deframe> Receiver<D> {
@@ -107,7 +107,7 @@ impl<D: Deframe> Receiver<D> {
             park: VecDeque::new(),
             held: None,
             stalled: false,
-            read: None,
+            read: Stag(0),
         }
     }
 
@@ -196,10 +196,12 @@ impl<D: Deframe> Receiver<D> {
         !self.park.is_empty() || self.held.is_some()
     }
 
-    /// Memory that a Read Request has named last, since this was asked; it may have been refused.
+    /// The memory that a Read Request has named last, since this was asked; it may have been
+    /// refused.
     #[inline]
-    pub const fn take_read(&mut self) -> Option<(Stag, TaggedOffset)> {
-        self.read.take()
+    pub fn take_read(&mut self) -> Option<Stag> {
+        let stag = core::mem::replace(&mut self.read, Stag(0));
+        (stag != Stag(0)).then_some(stag)
     }
 
     /// True if nothing is received any more; parked messages are dropped then.
@@ -489,7 +491,7 @@ impl<D: Deframe> Receiver<D> {
             Plan::Value(octets) => place_list(memory, self.who, &self.sges, &octets),
             Plan::Check { stag, to, len, access } => {
                 if access == RemoteAccess::Read {
-                    self.read = Some((stag, to));
+                    self.read = stag;
                 }
                 memory.check_remote(self.who, stag, to, len, access)
             }

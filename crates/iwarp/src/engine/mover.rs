@@ -51,7 +51,7 @@ pub(crate) trait StreamMover: fmt::Debug + Send + Sync {
     fn is_within_host(&self) -> bool;
     /// Carries out a Read at once, if the memory is that of another process which this one reads,
     /// all that was sent has arrived there, and this end has room for the bytes. False where it is
-    /// to be posted: some of the room may hold bytes all the same.
+    /// to be posted; some of the room may hold bytes already.
     fn read_at_once(&self, read: &DirectRead<'_>) -> bool;
     /// The Reads that were carried out so.
     fn direct_reads(&self) -> u64;

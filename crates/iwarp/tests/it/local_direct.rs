@@ -284,10 +284,10 @@ fn after_the_end_of_a_connection_reads_are_flushed() {
     }
 }
 
-/// An owner takes memory back amid Reads and writes other bytes there at once. No Read that succeeds
-/// has any of these.
+/// An owner takes memory back amid Reads and writes other bytes there at once. No Read that
+/// succeeds has any of these.
 #[test]
-fn nothing_is_read_that_was_written_after_memory_was_taken_back() {
+fn no_bytes_are_read_that_were_written_after_memory_was_taken_back() {
     let mut amid = 0;
     for round in 0..100 {
         let (client, server) = connected(&Options::new());
@@ -319,7 +319,7 @@ fn nothing_is_read_that_was_written_after_memory_was_taken_back() {
     assert!(amid > 100);
 }
 
-/// Where either process may not read the other, both keep to the ring.
+/// If either process may not read the other, both keep to the ring.
 #[test]
 fn a_process_that_may_not_read_does_not_try() {
     if passed_apart(this_test!(), DEADLINE) {

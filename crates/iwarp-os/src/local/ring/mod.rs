@@ -40,7 +40,7 @@ struct Header {
     about: Line<About>,
     /// From A to B, and from B to A.
     flows: [Flow; 2],
-    /// Those of A, and of B.
+    /// The words of A, and of B.
     sides: [SideWords; 2],
 }
 
@@ -302,8 +302,8 @@ impl Ring {
         self.damaged.load(Ordering::Relaxed)
     }
 
-    /// What was taken out so far has been dealt with: the bytes are placed, and none of them waits.
-    /// To be called by the thread that receives. Does nothing unless the peer has
+    /// All that was taken out so far has been dealt with: the bytes are placed, and none of them
+    /// waits. To be called by the thread that receives. Does nothing unless the peer has
     /// [asked](Self::is_settled).
     #[inline]
     pub fn settle(&self) {

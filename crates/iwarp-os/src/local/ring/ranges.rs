@@ -59,7 +59,7 @@ impl Ranges {
         let entry = &self.0[place(range.key)];
         let odd = entry.count.load(Ordering::Relaxed) | 1;
         entry.count.store(odd, Ordering::Relaxed);
-        // Who sees a word of the new range sees that the count is odd, or a later one.
+        // A reader that sees a word of the new range sees that the count is odd, or a later one.
         fence(Ordering::Release);
         entry.key.store(range.key.into(), Ordering::Relaxed);
         entry.first.store(range.first, Ordering::Relaxed);

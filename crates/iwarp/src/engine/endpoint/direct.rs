@@ -15,7 +15,7 @@ use crate::engine::policy::table::DIRECT_READ;
 
 impl Endpoint {
     /// True if the request was a Read that was carried out, and is reported. Where it was not, it
-    /// is to be posted: its room may have bytes all the same.
+    /// is to be posted; its room may have bytes already.
     pub(super) fn read_at_once(self: &Arc<Self>, request: &SendRequest<'_>) -> bool {
         let SendOp::Read { stag, to, invalidate: None } = request.op else { return false };
         let Payload::Sges(room) = request.payload else { return false };

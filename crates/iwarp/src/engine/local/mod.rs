@@ -11,8 +11,8 @@
 //! addresses that no relay or NAT is between the ends, which the ring would go around. It takes the
 //! ring and answers; each end then sends by it.
 //!
-//! Where both processes can read each other's memory, each carries out Reads by itself. Each shows
-//! the other a page that tells whether it lives, reads a few random bytes out of the other as a
+//! If both processes can read each other's memory, each carries out Reads by itself. Each shows the
+//! other a page that tells whether it lives, reads a few random bytes out of the other as a
 //! test, and says what came of it.
 //!
 //! Only processes of one user do this: a process could have the other wait, by the bells that they

@@ -60,7 +60,7 @@ impl Outbox {
         Ok(self.messages.len() == 1)
     }
 
-    /// Nothing more goes out.
+    /// Empties it: no message goes out any more.
     pub(super) fn clear(&mut self) {
         self.messages.clear();
     }

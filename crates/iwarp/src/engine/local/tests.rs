@@ -80,7 +80,7 @@ fn offered(locals: &Locals, end: &Arc<Moves>) -> Offer {
 #[test]
 fn as_many_processes_as_can_wait_come_at_once() {
     let worker = Worker::without_thread(Clock::system()).unwrap();
-    let locals = Locals::new(&worker, false);
+    let locals = Locals::new(&worker, false, None);
     let come = |port| {
         let end = end(port);
         let Offer { name, secret } = offered(&locals, &end);
@@ -110,7 +110,7 @@ fn as_many_processes_as_can_wait_come_at_once() {
 fn offers_that_were_not_followed_make_room() {
     let clock = ManualClock::new();
     let worker = Worker::without_thread(Clock::from(clock.clone())).unwrap();
-    let locals = Locals::new(&worker, false);
+    let locals = Locals::new(&worker, false, None);
     let stays = end(1);
     for _ in 0..OFFERS {
         offered(&locals, &stays);

@@ -9,9 +9,10 @@
 //! so many bytes from TCP before it reads the ring. TCP stays as the *life line*: its end, or a
 //! reset, says that the peer has closed or died, and counts once the ring is read out.
 //!
-//! Where the processes may read each other's memory, an end carries out Reads by itself
-//! ([`readable`](LocalPort::readable)): it copies from where the bytes lie. Each end shows the other in the
-//! ring's memory which of its own may be read so, once the other has asked for some of it.
+//! If the processes may read each other's memory, an end carries out Reads by itself
+//! ([`readable`](LocalPort::readable)): it copies from where the bytes lie. Each end shows the
+//! other in the ring's memory which of its own may be read so, once the other has asked for some of
+//! it.
 //!
 //! A peer that dies sends a FIN like one that has ended in good order. The latter says in the ring
 //! that it has ended, before its FIN, so a FIN without that is taken for a reset.
@@ -413,7 +414,7 @@ pub(crate) struct Readable<'a> {
 
 impl Readable<'_> {
     /// Copies all of them, if `room` takes them. False where they do not count: the room may hold
-    /// some all the same.
+    /// some already.
     pub(crate) fn copy(&self, room: &mut [IoPartMut<'_>]) -> bool {
         let len = self.part.len();
         let read = self.peer.read(self.range.revocations, &[self.part], room);

@@ -10,7 +10,7 @@
 
 use iwarp_mem::{Guard, Span};
 use iwarp_os::IoPartMut;
-use iwarp_types::{RemoteAccess, Stag, TaggedOffset};
+use iwarp_types::{RemoteAccess, Stag};
 
 use super::Link;
 use super::pipes::Incoming;
@@ -64,29 +64,27 @@ impl Link {
         if have == 0 && !incoming.has_waiting(&self.endpoint) {
             port.settle();
         }
-        if let Some((stag, to)) = incoming.take_read()
+        if let Some(stag) = incoming.take_read()
             && port.may_show()
         {
-            self.show(stag, to);
+            self.show(stag);
         }
     }
 
     /// Shows the peer the memory in which it has read, if it may read there and without waiting for
     /// the server of a file.
     #[cold]
-    fn show(&self, stag: Stag, to: TaggedOffset) {
+    fn show(&self, stag: Stag) {
         let Some(port) = self.stream.local() else { return };
         let memory = &*self.endpoint.engine.memory;
-        let guard = memory.guard_remote(self.endpoint.who, stag, to, 1, RemoteAccess::Read);
-        let Ok(guard) = guard else { return };
+        let guard = memory.guard_granted(self.endpoint.who, stag, RemoteAccess::Read);
+        let Ok((first, guard)) = guard else { return };
         if !guard.may_be_shown() {
             return;
         }
-        if let Some((first, span)) = guard.granted() {
-            port.show(stag.0, first.0, span);
-        }
+        port.show(stag.0, first.0, Span { addr: guard.as_ptr().addr(), len: guard.len() });
         drop(guard);
-        // What took the right away meanwhile may not have seen that it was shown.
+        // A thread that took the right away meanwhile may not have seen that the memory was shown.
         if !self.endpoint.with(|core| core.may_be_read()) || self.is_closed() {
             port.show_nothing();
         }

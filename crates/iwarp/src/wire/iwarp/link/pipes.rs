@@ -13,7 +13,7 @@ use iwarp_proto::mpa::startup::Negotiated;
 use iwarp_proto::mpa::tx::Framer;
 use iwarp_proto::mpa::wire::mulpdu;
 use iwarp_proto::qp::{Direct, Receiver, Taken, Transmit, Transmitter};
-use iwarp_types::{AccessError, Accessor, BoxedCore, Core as _, PdId, Stag, TaggedOffset, Wanted};
+use iwarp_types::{AccessError, Accessor, BoxedCore, Core as _, PdId, Stag, Wanted};
 
 use super::shared::Receiving;
 use crate::engine::endpoint::Endpoint;
@@ -78,7 +78,7 @@ impl Incoming {
 
     /// See [`Receiver::take_read`].
     #[inline]
-    pub(super) fn take_read(&mut self) -> Option<(Stag, TaggedOffset)> {
+    pub(super) fn take_read(&mut self) -> Option<Stag> {
         match self {
             Self::Iwarp(receiver) => receiver.take_read(),
             Self::Other { .. } => None,
