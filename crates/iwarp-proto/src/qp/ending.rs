@@ -65,7 +65,7 @@ impl Qp {
     pub fn disconnect(&mut self) {
         self.state = QpState::Err;
         if self.stream == Stream::Operating {
-            self.stream = Stream::Closing;
+            self.leave_operation(Stream::Closing);
             // A peer that has not asked takes it for a Write of no octets.
             let may_ask = self.in_place && self.peer == PeerKind::Unknown;
             if may_ask || self.peer.has(Capabilities::FAREWELL) {
@@ -147,7 +147,7 @@ impl Qp {
         }
         self.events.push_back(Event::Fault(fault));
         self.outbound.terminate(&fault, self.inbound.quoted(&fault));
-        self.stream = Stream::Terminating;
+        self.leave_operation(Stream::Terminating);
         self.state = QpState::Err;
         self.flush_all();
     }
@@ -183,7 +183,7 @@ impl Qp {
     /// The stream is over, and work requests wait for a while.
     fn outlive_peer(&mut self) {
         self.events.push_back(Event::Disconnected);
-        self.stream = Stream::Outlived;
+        self.leave_operation(Stream::Outlived);
         self.outbound.stop();
         self.irq.clear();
     }
@@ -262,7 +262,7 @@ impl Qp {
     }
 
     pub(super) fn end_stream(&mut self) {
-        self.stream = Stream::Ended;
+        self.leave_operation(Stream::Ended);
         self.state = QpState::Err;
         self.outbound.stop();
         self.flush_all();
@@ -285,7 +285,7 @@ impl Qp {
 
     /// The Terminate was built: nothing follows it.
     pub(crate) fn terminate_built(&mut self) {
-        self.stream = Stream::Ended;
+        self.leave_operation(Stream::Ended);
     }
 
     pub(super) fn flush_all(&mut self) {

@@ -115,7 +115,9 @@ mod transmit;
 #[cfg(test)]
 mod tests;
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
+use core::any::Any;
 use core::time::Duration;
 
 use iwarp_types::{
@@ -211,6 +213,8 @@ pub struct Qp {
     /// and by the peer, where either has said it.
     rnr_retry: u8,
     peer_rnr_retry: Option<u8>,
+    /// The owner's, dropped at the end of Full Operation.
+    kept: Option<Box<dyn Any + Send>>,
     /// The access by which the stream ended.
     refusal: Option<Refusal>,
     /// The owner knows that a message waits for its receive.
@@ -242,6 +246,7 @@ impl Qp {
             outlive: None,
             outlived_until: None,
             remote_access: None,
+            kept: None,
             rnr_retry: RNR_WITHOUT_END,
             peer_rnr_retry: None,
             refusal: None,
@@ -312,6 +317,20 @@ impl Qp {
         Ok(())
     }
 
+    /// Keeps something of the owner's that it drops as soon as the stream is not in Full Operation
+    /// any more, if it does not keep something already.
+    pub fn keep_while_operating(&mut self, make: impl FnOnce() -> Box<dyn Any + Send>) {
+        if self.is_connected() {
+            self.kept.get_or_insert_with(make);
+        }
+    }
+
+    /// Full Operation is over.
+    fn leave_operation(&mut self, to: Stream) {
+        self.stream = to;
+        self.kept = None;
+    }
+
     /// Enters Full Operation: the ends have agreed on `terms`, such as MPA's.
     /// The queue pair goes to [`QpState::Rts`] from Init or Rtr.
     ///
@@ -342,7 +361,7 @@ impl Qp {
         self.silence = silence.map(|after| now.plus(after));
         match self.state {
             QpState::Err => {
-                self.stream = Stream::Closing;
+                self.leave_operation(Stream::Closing);
                 self.finish_closing();
             }
             QpState::Sqd => {}
@@ -432,14 +451,16 @@ impl Qp {
         Ok(())
     }
 
-    /// True if a Read may be carried out before it is posted: by a caller that can read the peer's
-    /// memory where it lies, and knows that the peer has taken in all that was sent.
-    /// [`Self::post_done_read`] then reports it.
+    /// True if this Read may be carried out before it is posted: by a caller that can read the
+    /// peer's memory where it lies, and knows that the peer has taken in all that was sent.
+    /// [`Self::post_done_read`] then takes and reports it.
     #[inline]
-    pub const fn may_read_at_once(&self) -> bool {
+    pub fn may_read_at_once(&mut self, request: &SendRequest<'_>) -> bool {
         matches!((self.state, self.stream), (QpState::Rts, Stream::Operating))
             && self.sq.is_empty()
             && self.orq.depth() > 0
+            && self.sq.would_take(&self.config, request)
+            && self.reserve_events(1).is_ok()
     }
 
     /// Posts a Read that was carried out, which completes in its turn.

@@ -265,6 +265,11 @@ impl SendQueue {
         Ok(())
     }
 
+    /// True if [`Self::post`] would take the request, but for a want of memory.
+    pub(crate) fn would_take(&self, config: &Config, wr: &SendRequest<'_>) -> bool {
+        check(config, wr).is_ok() && !self.ring.is_full()
+    }
+
     /// The first request that was not started, with its number.
     #[inline(always)]
     pub(crate) fn next_unstarted(&mut self) -> Option<(u64, &mut SendWqe)> {

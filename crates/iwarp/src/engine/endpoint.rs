@@ -25,6 +25,7 @@
 //!   that ends the stream, only from placing to withheld, with `core` locked.
 //! - `postpones`: set by a thread that completes a receive which waits, cleared by the one that
 //!   reports it; `core` locked. It is read without.
+//! - `reads_directly`: set by the transmitter of a stream that has moved past TCP, for good.
 //! - `overran`: set with `core` locked by a thread that hands on a completion for which a queue has
 //!   no room; nothing clears it, and threads that see it look at the core once more.
 //! - `wants_timer`: set with `core` locked by any thread that has called the core, cleared by the
@@ -99,6 +100,8 @@ pub(crate) struct Endpoint {
     /// The core has asked for a call at some time.
     wants_timer: AtomicBool,
     overran: AtomicBool,
+    /// Its stream can carry out Reads at once.
+    reads_directly: AtomicBool,
     /// Not given to another queue pair while anything still refers to it.
     number: Number,
     /// Brings the packets that come for the number.
@@ -312,6 +315,7 @@ impl Endpoint {
             postpones: Postpones::new(),
             wants_timer: AtomicBool::new(false),
             overran: AtomicBool::new(false),
+            reads_directly: AtomicBool::new(false),
             number,
             packets,
             when_moved: OnceLock::new(),

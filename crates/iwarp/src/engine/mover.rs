@@ -53,6 +53,8 @@ pub(crate) trait StreamMover: fmt::Debug + Send + Sync {
     /// all that was sent has arrived there, and this end has room for the bytes. False where it is
     /// to be posted; some of the room may hold bytes already.
     fn read_at_once(&self, read: &DirectRead<'_>) -> bool;
+    /// A Read of so many bytes was carried out so, and is reported.
+    fn has_read_at_once(&self, len: u64);
     /// The Reads that were carried out so.
     fn direct_reads(&self) -> u64;
     /// The peer reads nothing by itself any more, until it has asked again.

@@ -10,8 +10,8 @@ use std::thread;
 
 use iwarp::cm::{ConnectParams, Listener, connect};
 use iwarp::{
-    Access, Buffer, Device, LocalPath, MemoryRegion, Options, SendOp, SendRequest, Stag,
-    TaggedOffset, WcStatus, WorkCompletion,
+    Access, Buffer, Device, LocalPath, MemoryRegion, Options, PostError, QpState, SendOp,
+    SendRequest, Stag, TaggedOffset, WcStatus, WorkCompletion,
 };
 
 use crate::common::channels;
@@ -264,24 +264,83 @@ fn room_that_is_not_this_end_s_fails_at_this_end() {
     assert_eq!(next(&client.send_cq).status, WcStatus::LocalProtection);
 }
 
+/// Each way in which the owner ends the connection. It changes the memory once the call returns.
 #[test]
-fn after_the_end_of_a_connection_reads_are_flushed() {
-    for options in kinds() {
-        let (client, server) = connected(&options);
-        let (source, room) = (server.region(LEN), client.region(LEN));
-        reads_directly(&client, &room, source.rkey(), source.base());
-        server.connection.disconnect();
-        // A device that outlives its peer says so after a while.
-        until("a Read that fails", || {
-            let before = client.qp.direct_reads();
-            let done = read(&client, &room, source.rkey(), source.base());
-            match done.status {
-                WcStatus::Success => assert_eq!(client.qp.direct_reads(), before + 1),
-                _ => return Some(()),
+fn no_bytes_are_read_that_were_written_after_the_end_of_a_connection() {
+    type Finish = fn(End);
+    let ways: [Finish; 4] = [
+        |end| {
+            end.connection.disconnect();
+            std::mem::forget(end);
+        },
+        |end| {
+            end.qp.modify(QpState::Err).unwrap();
+            std::mem::forget(end);
+        },
+        |end| {
+            let End { qp, connection, .. } = end;
+            drop(connection);
+            drop(qp);
+        },
+        |end| drop(end),
+    ];
+    // A device of the second kind lets its requests outlive the peer by a second.
+    for (options, rounds) in kinds().into_iter().zip([20, 1]) {
+        for way in ways {
+            for _ in 0..rounds {
+                let (client, server) = connected(&options);
+                let memory = Arc::new(Buffer::new(LEN));
+                memory.write_at(0, &[1; LEN]);
+                let source = server.pd.register(Arc::clone(&memory), all_access()).unwrap();
+                let room = client.region(LEN);
+                reads_directly(&client, &room, source.rkey(), source.base());
+                way(server);
+                memory.write_at(0, &[2; LEN]);
+                let done = read(&client, &room, source.rkey(), source.base());
+                let is_old = contents(&room).iter().all(|octet| *octet == 1);
+                assert!(done.status != WcStatus::Success || is_old, "{done:?}");
             }
-            None
-        });
+        }
     }
+}
+
+/// A Read does not succeed behind a Write that the peer refuses: programs read to make sure that
+/// what they wrote is there.
+#[test]
+fn no_read_succeeds_behind_a_write_that_was_refused() {
+    for options in kinds() {
+        for _ in 0..100 {
+            let (client, server) = connected(&options);
+            let (source, room) = (server.region(LEN), client.region(LEN));
+            reads_directly(&client, &room, source.rkey(), source.base());
+            let gone = server.region(64);
+            let (stag, to) = (gone.rkey(), gone.base());
+            drop(gone);
+            let write = SendOp::Write { stag, to };
+            client.qp.post_send(&SendRequest::new(1, write, &[room.sge(0, 64)])).unwrap();
+            let done = read(&client, &room, source.rkey(), source.base());
+            assert_ne!(done.status, WcStatus::Success);
+        }
+    }
+}
+
+/// A post that is refused has no effect.
+#[test]
+fn a_read_that_is_not_accepted_changes_no_memory() {
+    let strict = Options::new().strict(true);
+    let (client, server) = Setup { depth: 4, ..Setup::both(&strict) }.connect();
+    moved([&client, &server]);
+    let (source, room) = (server.region_of(&[1; LEN]), client.region(LEN));
+    reads_directly(&client, &room, source.rkey(), source.base());
+    let op = SendOp::Read { stag: source.rkey(), to: source.base(), invalidate: None };
+    let sges = [room.whole()];
+    let request = SendRequest::new(1, op, &sges).signaled();
+    while client.qp.post_send(&request).is_ok() {}
+    fill(&room, 7);
+    let before = client.qp.direct_reads();
+    assert_eq!(client.qp.post_send(&request), Err(PostError::QueueFull));
+    assert!(contents(&room).iter().all(|octet| *octet == 7));
+    assert_eq!(client.qp.direct_reads(), before);
 }
 
 /// An owner takes memory back amid Reads and writes other bytes there at once. No Read that

@@ -59,9 +59,9 @@ pub(crate) trait WireCore: Core + Any {
         true
     }
 
-    /// True if a Read may be carried out before it is posted, by a stream that can read the peer's
-    /// memory where it lies.
-    fn may_read_at_once(&self) -> bool {
+    /// True if this Read may be carried out before it is posted, by a stream that can read the
+    /// peer's memory where it lies.
+    fn may_read_at_once(&mut self, _read: &SendRequest<'_>) -> bool {
         false
     }
 
@@ -72,11 +72,6 @@ pub(crate) trait WireCore: Core + Any {
     /// As [`Core::post_send`].
     fn post_done_read(&mut self, _read: &SendRequest<'_>) -> Result<(), PostError> {
         Err(PostError::Invalid)
-    }
-
-    /// True if the peer may read memory through this queue pair.
-    fn may_be_read(&self) -> bool {
-        false
     }
 
     /// The multicast groups that it belongs to, where it can belong to any.
@@ -149,8 +144,6 @@ endpoint_core! {
         WireCore: wire() -> Option<Wire>;
         WireCore: takes_packets() -> bool;
         WireCore: may_read() -> bool;
-        WireCore: may_read_at_once() -> bool;
-        WireCore: may_be_read() -> bool;
         WireCore: begin_fate(qp: u32) -> Option<Arc<Fate>>;
         Core: state() -> QpState;
         Core: outstanding() -> (usize, usize);
@@ -167,6 +160,7 @@ endpoint_core! {
     }
     &mut self {
         WireCore: multicast() -> Option<&mut dyn Multicast>;
+        WireCore: may_read_at_once(read: &SendRequest<'_>) -> bool;
         WireCore: post_done_read(read: &SendRequest<'_>) -> Result<(), PostError>;
         Core: post_send(request: &SendRequest<'_>) -> Result<(), PostError>;
         Core: post_recv(request: &RecvRequest<'_>) -> Result<(), PostError>;

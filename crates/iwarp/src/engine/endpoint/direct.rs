@@ -12,6 +12,7 @@ use iwarp_types::{Payload, SendOp, SendRequest};
 use super::Endpoint;
 use crate::engine::mover::DirectRead;
 use crate::engine::policy::table::DIRECT_READ;
+use crate::engine::sync::Ordering;
 
 impl Endpoint {
     /// True if the request was a Read that was carried out, and is reported. Where it was not, it
@@ -23,10 +24,14 @@ impl Endpoint {
         if len == 0 || len > DIRECT_READ {
             return false;
         }
+        if !self.reads_directly.load(Ordering::Relaxed) {
+            return false;
+        }
         let link = {
-            let locked = self.core.lock();
-            let may = locked.reads && locked.core.may_read_at_once();
-            locked.link.clone().filter(|link| may && link.has_moved())
+            let mut locked = self.core.lock();
+            let may = locked.reads && locked.sends.has_room();
+            let may = may && locked.core.may_read_at_once(request);
+            locked.link.clone().filter(|_| may)
         };
         let Some(link) = link else { return false };
         if !link.read_at_once(&DirectRead { stag, to, room }) {
@@ -34,9 +39,20 @@ impl Endpoint {
         }
         let mut locked = self.core.lock();
         // Ended meanwhile, it is flushed like any other request; behind others, it waits for them.
-        let posted = locked.core.may_read_at_once()
+        let is_of_link = locked.link.as_ref().is_some_and(|now| Arc::ptr_eq(now, &link));
+        let posted = is_of_link
+            && locked.core.may_read_at_once(request)
             && locked.post_send_as(request, |core, read| core.post_done_read(read)).is_ok();
         self.hand_on(&mut locked);
+        drop(locked);
+        if posted {
+            link.has_read_at_once(len);
+        }
         posted
+    }
+
+    /// The stream can carry out Reads at once from now on.
+    pub(crate) fn read_directly(&self) {
+        self.reads_directly.store(true, Ordering::Relaxed);
     }
 }

@@ -25,6 +25,7 @@ use crate::engine::tasks::Task;
 use crate::engine::worker::Worker;
 use crate::port::local::{Channel, ROOM, Shown, Way};
 use crate::port::{Descriptors, Ends, canonical};
+use crate::report;
 
 /// Messages that are read before others get their turn.
 const BUDGET: usize = 64;
@@ -51,6 +52,8 @@ pub(super) struct Line {
     offers: Weak<dyn Offers>,
     worker: Weak<Worker>,
     task: AtomicU64,
+    /// The other process has said whether it can read this one's memory.
+    is_reached: AtomicBool,
     /// Made by the process that has connected; there when its hello has come.
     channel: OnceLock<Arc<Channel>>,
     /// Connections of which this process has asked whether they move, in the order of the answers.
@@ -170,6 +173,7 @@ impl Line {
             offers,
             worker: Arc::downgrade(worker),
             task: AtomicU64::new(0),
+            is_reached: AtomicBool::new(false),
             channel: OnceLock::new(),
             asked: Mutex::default(),
             unsaid: Mutex::new(Outbox::new(asks)),
@@ -242,7 +246,7 @@ impl Line {
         self.asked.lock().try_reserve(1).map_err(|_| io::ErrorKind::OutOfMemory)?;
         let Join { slot, crc, .. } = join;
         // Before the peer has it: the peer may send by it at once, and leave.
-        end.move_to(Way { ring, channel: Arc::clone(channel), slot })?;
+        end.move_to(Way { ring: Arc::new(ring), channel: Arc::clone(channel), slot })?;
         let weak = Arc::downgrade(end);
         {
             // The questions go out in the order in which they are noted here.
@@ -319,6 +323,9 @@ impl Line {
         let (Some(shown), Some(channel)) = (self.shown(), self.channel.get()) else {
             return Err(Over::Unruly);
         };
+        if self.is_reached.swap(true, Ordering::Relaxed) {
+            return Err(Over::Unruly);
+        }
         let mut both = reads;
         if let Some(page) = passed.pop() {
             both &= self.reads_peer(&page);
@@ -343,14 +350,14 @@ impl Line {
             Ok(peer) => {
                 let process = peer.process();
                 channel.set_peer(peer);
-                tracing::info!(
+                report!(fate INFO,
                     process,
                     "reads the memory of another process by itself where that shows it"
                 );
                 true
             }
             Err(error) => {
-                tracing::info!(%error, "cannot read the memory of the other process: rings only");
+                report!(fate INFO, %error, "cannot read the memory of the other process: rings only");
                 false
             }
         }
@@ -472,7 +479,7 @@ fn move_to(
     if !channel.set_slot(join.slot, &end.waker()) {
         return Err(Cause::BrokenOff.into());
     }
-    Ok(end.move_to(Way { ring, channel: Arc::clone(channel), slot: join.slot })?)
+    Ok(end.move_to(Way { ring: Arc::new(ring), channel: Arc::clone(channel), slot: join.slot })?)
 }
 
 impl Task for Line {

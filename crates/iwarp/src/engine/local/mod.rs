@@ -42,7 +42,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use iwarp_mem::Readers;
@@ -97,7 +97,7 @@ pub(crate) struct Locals {
     /// Of the memory that other processes may read, where they may.
     readers: Option<Arc<Readers>>,
     /// That memory, once it was first needed.
-    shown: OnceLock<Option<Arc<Shown>>>,
+    shown: Mutex<Option<Arc<Shown>>>,
     /// The name under which this process listens, and the user that others see there.
     name: Mutex<Option<(u64, u32)>>,
     offers: Mutex<HashMap<u64, Offered>>,
@@ -143,7 +143,7 @@ impl Locals {
             worker: Arc::clone(worker),
             demands_crc,
             readers,
-            shown: OnceLock::new(),
+            shown: Mutex::default(),
             name: Mutex::default(),
             offers: Mutex::default(),
             lines: Mutex::default(),
@@ -272,14 +272,16 @@ impl Offers for Locals {
     }
 
     fn shown(&self) -> Option<Arc<Shown>> {
-        let make = || {
-            let shown = Shown::new(self.readers.as_ref()?);
+        let readers = self.readers.as_ref()?;
+        let mut shown = self.shown.lock();
+        if shown.is_none() {
+            // A shortage passes.
             let told = |error: &io::Error| {
-                tracing::info!(%error, "other processes cannot read this one's memory");
+                report!(burst 1, INFO, %error, "other processes cannot read this one's memory");
             };
-            shown.inspect_err(told).ok()
-        };
-        self.shown.get_or_init(make).clone()
+            *shown = Shown::new(readers).inspect_err(told).ok();
+        }
+        shown.clone()
     }
 }
 

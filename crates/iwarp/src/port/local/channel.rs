@@ -32,6 +32,8 @@ pub(crate) struct Channel {
     is_over: AtomicBool,
     /// The memory of the other process, where this one may read it.
     peer: OnceLock<PeerMemory>,
+    /// It may no more.
+    is_peer_closed: AtomicBool,
     /// The memory of this one, where the other may read it.
     shown: OnceLock<Arc<Shown>>,
     /// Called when no port has a slot any more.
@@ -60,6 +62,7 @@ impl Channel {
             listeners: AtomicUsize::new(0),
             is_over: AtomicBool::new(false),
             peer: OnceLock::new(),
+            is_peer_closed: AtomicBool::new(false),
             shown: OnceLock::new(),
             unused: OnceLock::new(),
         })
@@ -135,7 +138,13 @@ impl Channel {
     /// The memory of the other process.
     #[inline]
     pub(super) fn peer(&self) -> Option<&PeerMemory> {
-        self.peer.get()
+        self.peer.get().filter(|_| !self.is_peer_closed.load(Ordering::Relaxed))
+    }
+
+    /// The system does not let this process read the other any more.
+    #[cold]
+    pub(super) fn read_peer_no_more(&self) {
+        self.is_peer_closed.store(true, Ordering::Relaxed);
     }
 
     /// The other process can read this one's memory, which it is shown from now on.

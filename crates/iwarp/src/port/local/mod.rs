@@ -21,12 +21,12 @@ mod channel;
 mod shown;
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use iwarp_mem::Span;
-use iwarp_os::local::{Found, PeerMemory, ReadableRange, RemotePart, Ring};
+use iwarp_os::local::{Found, PeerMemory, ReadError, ReadableRange, RemotePart, Ring};
 use iwarp_os::{Interest, IoPart, IoPartMut, Vitals};
 
 pub(crate) use self::channel::Channel;
@@ -41,7 +41,7 @@ pub(crate) const ROOM: usize = 2 << 20;
 /// The ring of a connection, and the place where the two processes tell each other of it.
 #[derive(Debug)]
 pub(crate) struct Way {
-    pub(crate) ring: Ring,
+    pub(crate) ring: Arc<Ring>,
     pub(crate) channel: Arc<Channel>,
     pub(crate) slot: u16,
 }
@@ -73,6 +73,8 @@ pub(crate) struct LocalPort {
     resets: AtomicBool,
     /// The life line has something to say.
     line_spoke: AtomicBool,
+    /// Memory that the peer has asked for, the last of each place.
+    asked: [AtomicU32; 16],
     waker: Arc<WakerSlot>,
 }
 
@@ -91,6 +93,7 @@ impl LocalPort {
             came_by_way: none(),
             resets: none(),
             line_spoke: none(),
+            asked: Default::default(),
             waker: Arc::default(),
         }
     }
@@ -169,6 +172,23 @@ impl LocalPort {
         }
     }
 
+    /// True if the peer has asked for this memory before, not long ago. Showing it costs more than
+    /// a Read, and many programs register memory for one only.
+    pub(crate) fn is_asked_again(&self, key: u32) -> bool {
+        let last = &self.asked[(key >> 8) as usize % self.asked.len()];
+        last.swap(key, Ordering::Relaxed) == key
+    }
+
+    /// An object that ends by its drop all that is shown.
+    pub(crate) fn end_of_showing(&self) -> Option<EndOfShowing> {
+        Some(EndOfShowing(Arc::clone(&self.way.get()?.ring)))
+    }
+
+    /// This end has read so many bytes of the peer's memory.
+    pub(crate) fn count_read(&self, len: usize) {
+        traffic::received(len, || self.packets(len));
+    }
+
     /// True if the peer can read memory of this process.
     #[inline]
     pub(crate) fn may_show(&self) -> bool {
@@ -189,12 +209,23 @@ impl LocalPort {
     pub(crate) fn readable(&self, key: u32, first: u64, len: usize) -> Option<Readable<'_>> {
         let way = self.way_out()?;
         let peer = way.channel.peer()?;
+        // Mostly the core knows of an end first.
+        if way.ring.is_ended() || way.channel.is_over() {
+            return None;
+        }
         let is_settled = way.ring.is_settled();
         let (range, found) = way.ring.shown(key).filter(|_| is_settled)?;
         let at = first.checked_sub(range.first)?;
         let is_within = at.checked_add(len as u64).is_some_and(|end| end <= range.len);
         let part = RemotePart::new(range.address.checked_add(at)?, len as u64)?;
-        is_within.then_some(Readable { port: self, ring: &way.ring, peer, part, range, found })
+        is_within.then_some(Readable {
+            channel: &way.channel,
+            ring: &way.ring,
+            peer,
+            part,
+            range,
+            found,
+        })
     }
 
     /// The descriptor of TCP was reported ready.
@@ -401,10 +432,20 @@ impl Port for LocalPort {
     }
 }
 
+/// Ends by its drop what a peer is shown.
+#[derive(Debug)]
+pub(crate) struct EndOfShowing(Arc<Ring>);
+
+impl Drop for EndOfShowing {
+    fn drop(&mut self) {
+        self.0.show_nothing();
+    }
+}
+
 /// Bytes of the peer's memory that this process can read.
 #[derive(Debug)]
 pub(crate) struct Readable<'a> {
-    port: &'a LocalPort,
+    channel: &'a Channel,
     ring: &'a Ring,
     peer: &'a PeerMemory,
     part: RemotePart,
@@ -422,11 +463,10 @@ impl Readable<'_> {
             let key = self.range.key;
             tracing::debug!(key, %error, "memory of the peer is not read directly this time");
         }
-        let counts = read.is_ok_and(|read| read == len) && self.ring.still_shows(self.found);
-        if counts {
-            traffic::received(len, || self.port.packets(len));
+        if matches!(read, Err(ReadError::Refused | ReadError::Dead)) {
+            self.channel.read_peer_no_more();
         }
-        counts
+        read.is_ok_and(|read| read == len) && self.ring.still_shows(self.found)
     }
 }
 

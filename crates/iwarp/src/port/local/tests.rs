@@ -34,7 +34,7 @@ fn pair_with(wrap: impl FnOnce(Box<dyn Port>) -> Box<dyn Port>) -> [LocalPort; 2
     for ((port, ring), marks) in ends.iter().zip(rings).zip(marks) {
         let channel = Channel::new(marks);
         assert!(channel.set_slot(0, port.waker()));
-        assert!(port.set_way(Way { ring, channel, slot: 0 }));
+        assert!(port.set_way(Way { ring: Arc::new(ring), channel, slot: 0 }));
     }
     ends
 }

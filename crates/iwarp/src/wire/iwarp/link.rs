@@ -279,6 +279,10 @@ impl StreamMover for Link {
         self.read_from_peer(read)
     }
 
+    fn has_read_at_once(&self, len: u64) {
+        self.count_read(len);
+    }
+
     fn direct_reads(&self) -> u64 {
         self.direct_reads.load(Ordering::Relaxed)
     }

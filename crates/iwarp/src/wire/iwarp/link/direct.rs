@@ -3,18 +3,19 @@
 //! Reads that the end which posts them carries out by itself, from the memory of a process that
 //! lets it.
 //!
-//! The first Read of some memory goes by the stream, and the core of the peer judges it. If it is
-//! in order, the peer shows the memory (`port/local`): name, range, address. Further Reads that
-//! find all that was sent arrived and placed are copied from there at once, without the peer, which
-//! may sleep. A Read that does not succeed so goes by the stream: the core there says why.
+//! The first two Reads of some memory go by the stream. If the reader may read all of it, the peer
+//! then shows it (`port/local`): name, range, address. Further Reads that find all that was sent
+//! arrived and placed are copied from there at once, without the peer, which may sleep. A Read that
+//! does not succeed so goes by the stream: the core there says why.
 
 use iwarp_mem::{Guard, Span};
 use iwarp_os::IoPartMut;
+use iwarp_proto::qp::Qp;
 use iwarp_types::{RemoteAccess, Stag};
 
 use super::Link;
 use super::pipes::Incoming;
-use crate::engine::mover::{DirectRead, StreamMover};
+use crate::engine::mover::DirectRead;
 use crate::engine::sync::Ordering;
 
 /// Elements of a Read that is carried out at once.
@@ -49,11 +50,19 @@ impl Link {
                 observer.placed(self.endpoint.id(), span);
             }
         }
+        true
+    }
+
+    /// See [`StreamMover::has_read_at_once`].
+    pub(super) fn count_read(&self, len: u64) {
+        let len = len as usize;
         if let Some(fate) = &self.fate {
             fate.received(len);
         }
+        if let Some(port) = self.stream.local() {
+            port.count_read(len);
+        }
         self.direct_reads.fetch_add(1, Ordering::Relaxed);
-        true
     }
 
     /// Bytes were taken apart but for the last `have`: tells a peer on this host if all that has
@@ -66,6 +75,7 @@ impl Link {
         }
         if let Some(stag) = incoming.take_read()
             && port.may_show()
+            && port.is_asked_again(stag.0)
         {
             self.show(stag);
         }
@@ -76,17 +86,23 @@ impl Link {
     #[cold]
     fn show(&self, stag: Stag) {
         let Some(port) = self.stream.local() else { return };
-        let memory = &*self.endpoint.engine.memory;
-        let guard = memory.guard_granted(self.endpoint.who, stag, RemoteAccess::Read);
-        let Ok((first, guard)) = guard else { return };
-        if !guard.may_be_shown() {
+        let (memory, who) = (&*self.endpoint.engine.memory, self.endpoint.who);
+        let guard = || memory.guard_granted(who, stag, RemoteAccess::Read);
+        // Asked without the core's lock: the system may take a while to tell.
+        if !guard().is_ok_and(|(_, guard)| guard.may_be_shown()) {
             return;
         }
-        port.show(stag.0, first.0, Span { addr: guard.as_ptr().addr(), len: guard.len() });
-        drop(guard);
-        // A thread that took the right away meanwhile may not have seen that the memory was shown.
-        if !self.endpoint.with(|core| core.may_be_read()) || self.is_closed() {
-            port.show_nothing();
-        }
+        self.endpoint.with_own(|qp: &mut Qp| {
+            // A thread that ends the connection, or takes the right, locks the core before it has
+            // the table emptied.
+            let Ok((first, guard)) = guard() else { return };
+            if !qp.may_be_read() || !guard.may_be_shown() {
+                return;
+            }
+            if let Some(end) = port.end_of_showing() {
+                qp.keep_while_operating(|| Box::new(end));
+            }
+            port.show(stag.0, first.0, Span { addr: guard.as_ptr().addr(), len: guard.len() });
+        });
     }
 }

@@ -23,7 +23,7 @@ use super::flags::{READ_STALLED, WRITE_BLOCKED};
 use crate::engine::group::{Member, MemberWaker};
 use crate::engine::local::{Cause, Hindrance, LocalEnd, Locals, Offer, PATIENCE, have_one_address};
 use crate::engine::mover::StreamMover;
-use crate::engine::options::LocalPath;
+use crate::engine::options::{LocalPath, Options};
 use crate::engine::sync::{AtomicBool, AtomicU8, AtomicU32, Mutex, Ordering};
 use crate::engine::timers::Alarm;
 use crate::port::local::Way;
@@ -60,6 +60,11 @@ pub(super) struct Local {
     alarm: Mutex<Option<Alarm>>,
     /// The reason to stay with TCP, unless the peer has only closed it.
     suspected: Mutex<Option<Hindrance>>,
+}
+
+/// True if processes read each other's memory by themselves, where they may.
+pub(super) const fn reads_peers(options: &Options) -> bool {
+    matches!(options.local, LocalPath::Auto | LocalPath::Require)
 }
 
 impl Local {
@@ -236,8 +241,7 @@ impl Link {
     fn locals(&self) -> Arc<Locals> {
         let engine = &self.endpoint.engine;
         let make = || {
-            let reads = matches!(engine.options.local, LocalPath::Auto | LocalPath::Require);
-            let readers = reads.then(|| engine.memory.readers());
+            let readers = reads_peers(&engine.options).then(|| engine.memory.readers());
             Locals::new(&engine.worker, engine.options.demands_crc, readers)
         };
         let kept: Arc<Arc<Locals>> = engine.kept_or(make);
