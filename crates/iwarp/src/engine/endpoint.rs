@@ -25,7 +25,8 @@
 //!   that ends the stream, only from placing to withheld, with `core` locked.
 //! - `postpones`: set by a thread that completes a receive which waits, cleared by the one that
 //!   reports it; `core` locked. It is read without.
-//! - `reads_directly`: set by the transmitter of a stream that has moved past TCP, for good.
+//! - `reads_directly`: cleared by the thread that makes a link, set by the link's transmitter when
+//!   the stream has moved past TCP to a process whose memory this one can read.
 //! - `overran`: set with `core` locked by a thread that hands on a completion for which a queue has
 //!   no room; nothing clears it, and threads that see it look at the core once more.
 //! - `wants_timer`: set with `core` locked by any thread that has called the core, cleared by the
@@ -100,7 +101,7 @@ pub(crate) struct Endpoint {
     /// The core has asked for a call at some time.
     wants_timer: AtomicBool,
     overran: AtomicBool,
-    /// Its stream can carry out Reads at once.
+    /// Its stream may carry out Reads at once.
     reads_directly: AtomicBool,
     /// Not given to another queue pair while anything still refers to it.
     number: Number,

@@ -66,7 +66,7 @@ fn contents(region: &MemoryRegion) -> Vec<u8> {
 }
 
 #[test]
-fn memory_that_was_read_once_is_read_without_the_peer() {
+fn memory_that_was_read_before_is_read_without_the_peer() {
     for options in kinds() {
         let (client, server) = connected(&options);
         let octets = pattern(LEN, 1);
@@ -94,6 +94,58 @@ fn memory_that_was_read_once_is_read_without_the_peer() {
         reads_directly(&server, &room, source.rkey(), source.base());
         assert_eq!(contents(&room), octets);
     }
+}
+
+#[test]
+fn several_regions_are_read_without_the_peer_in_turn() {
+    let (client, server) = connected(&Options::new());
+    let sources: Vec<_> = (1..=5).map(|seed| server.region_of(&pattern(LEN, seed))).collect();
+    let room = client.region(LEN);
+    for source in &sources {
+        reads_directly(&client, &room, source.rkey(), source.base());
+    }
+    let before = client.qp.direct_reads();
+    for _ in 0..20 {
+        for (seed, source) in (1..).zip(&sources) {
+            let done = read(&client, &room, source.rkey(), source.base());
+            assert_eq!(done.status, WcStatus::Success);
+            assert!(contents(&room) == pattern(LEN, seed));
+        }
+    }
+    // One may find that the peer has just sent something.
+    assert!(client.qp.direct_reads() > before + 50);
+}
+
+/// The peer writes into this end's memory, and then says in its own that it has: a Read that finds
+/// the word finds the bytes, too.
+#[test]
+fn a_read_does_not_come_before_what_the_peer_has_sent() {
+    let (client, server) = connected(&Options::new());
+    let (word, room) = (server.region(8), client.region(8));
+    let (target, from) = (client.region(8), server.region(8));
+    reads_directly(&client, &room, word.rkey(), word.base());
+    let before = client.qp.direct_reads();
+    fn said(region: &MemoryRegion) -> &AtomicU64 {
+        region.buffer().unwrap().atomic_u64(0)
+    }
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 1..=2000 {
+                said(&from).store(number, Ordering::SeqCst);
+                server.write(number, from.whole(), &target, 0);
+                said(&word).store(number, Ordering::SeqCst);
+                server.sent();
+            }
+        });
+        until("the last word", || {
+            let done = read(&client, &room, word.rkey(), word.base());
+            assert_eq!(done.status, WcStatus::Success);
+            let (heard, there) = (said(&room).load(Ordering::SeqCst), said(&target));
+            assert!(there.load(Ordering::SeqCst) >= heard);
+            (heard == 2000).then_some(())
+        });
+    });
+    assert!(client.qp.direct_reads() > before);
 }
 
 #[test]

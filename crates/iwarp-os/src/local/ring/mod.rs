@@ -51,13 +51,13 @@ struct SideWords {
     ranges: Ranges,
 }
 
-/// Written by the side whose they are, but for the wish.
+/// Written by the side whose they are, but for `wanted`.
 #[repr(C)]
 struct SettledWords {
     /// One more than the bytes that were taken out when all of them had been dealt with last; 0
     /// before that.
     upto: AtomicU64,
-    /// The other side looks at it.
+    /// A side looks at it.
     wanted: AtomicU32,
 }
 
@@ -318,12 +318,22 @@ impl Ring {
     /// says so only once it was asked here.
     #[inline]
     pub fn is_settled(&self) -> bool {
-        let words = &self.peer_words().settled.0;
-        if words.wanted.load(Ordering::Relaxed) == 0 {
-            words.wanted.store(1, Ordering::Relaxed);
+        for words in [self.own_words(), self.peer_words()] {
+            let wanted = &words.settled.0.wanted;
+            if wanted.load(Ordering::Relaxed) == 0 {
+                wanted.store(1, Ordering::Relaxed);
+            }
         }
         let sent = self.sending.0.sent.load(Ordering::Relaxed);
-        words.upto.load(Ordering::Acquire) == sent.wrapping_add(1)
+        self.peer_words().settled.0.upto.load(Ordering::Acquire) == sent.wrapping_add(1)
+    }
+
+    /// True if this side has dealt with all that the peer has sent, as far as it was
+    /// [told](Self::settle) since the first call of [`is_settled`](Self::is_settled).
+    #[inline]
+    pub fn has_settled(&self) -> bool {
+        let sent = self.incoming().sender.0.sent.load(Ordering::Acquire);
+        self.own_words().settled.0.upto.load(Ordering::Acquire) == sent.wrapping_add(1)
     }
 
     /// The peer may read this memory of this process from now on, by that name. Says whether that
@@ -336,6 +346,11 @@ impl Ring {
             own.put(range);
         }
         is_new
+    }
+
+    /// The memory that the peer may read by that name.
+    pub fn showing(&self, key: u32) -> Option<ReadableRange> {
+        self.own_words().ranges.find(key).map(|(range, _)| range)
     }
 
     /// The peer may read nothing any more that was [shown](Self::show): no copy counts that ends

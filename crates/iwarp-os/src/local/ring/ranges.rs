@@ -3,8 +3,8 @@
 //! Memory of one end that the other may read where it lies, in a small table of the shared memory.
 //!
 //! Each end writes its own table and reads the peer's. An entry is a sequence lock: its count is
-//! odd while the entry says nothing, and another whenever it says something else. So who has copied
-//! by an entry looks at its count once more, and what was copied counts if that has not changed.
+//! odd while the entry says nothing, and it changes whenever the entry does. So a reader that has
+//! copied by an entry looks at its count once more: the copy counts if that has not changed.
 //! `tests/loom` compiles this file once more, with the atomics of a model checker.
 
 use crate::sync::{AtomicU64, Ordering, fence};

@@ -5,18 +5,20 @@
 //! The bytes are copied without the core's lock: what another thread posts meanwhile is posted at
 //! one time with the Read, and either may come first. The core is asked before and after the copy.
 
+use std::ptr;
 use std::sync::Arc;
 
 use iwarp_types::{Payload, SendOp, SendRequest};
 
-use super::Endpoint;
-use crate::engine::mover::DirectRead;
+use super::{Endpoint, WireCore};
+use crate::engine::mover::{DirectRead, StreamMover};
 use crate::engine::policy::table::DIRECT_READ;
 use crate::engine::sync::Ordering;
 
 impl Endpoint {
     /// True if the request was a Read that was carried out, and is reported. Where it was not, it
-    /// is to be posted; its room may have bytes already.
+    /// is to be posted; its room may have bytes already, also if that is refused because others
+    /// have filled the queue meanwhile.
     pub(super) fn read_at_once(self: &Arc<Self>, request: &SendRequest<'_>) -> bool {
         let SendOp::Read { stag, to, invalidate: None } = request.op else { return false };
         let Payload::Sges(room) = request.payload else { return false };
@@ -51,8 +53,19 @@ impl Endpoint {
         posted
     }
 
-    /// The stream can carry out Reads at once from now on.
-    pub(crate) fn read_directly(&self) {
-        self.reads_directly.store(true, Ordering::Relaxed);
+    /// Calls `f` with the core locked, if it has this stream still and is of that wing.
+    pub(crate) fn with_core_of<C: WireCore>(&self, link: &dyn StreamMover, f: impl FnOnce(&mut C)) {
+        let mut locked = self.core.lock();
+        let is_its = |now: &Arc<dyn StreamMover>| ptr::addr_eq(Arc::as_ptr(now), link);
+        if locked.link.as_ref().is_some_and(is_its)
+            && let Some(core) = locked.core.of()
+        {
+            f(core);
+        }
+    }
+
+    /// The stream can carry out Reads at once from now on, or cannot.
+    pub(crate) fn read_directly(&self, may: bool) {
+        self.reads_directly.store(may, Ordering::Relaxed);
     }
 }

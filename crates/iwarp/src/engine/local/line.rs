@@ -41,8 +41,9 @@ pub(super) trait Offers: Send + Sync {
     fn take(&self, join: &Join) -> Option<Arc<dyn LocalEnd>>;
     /// This process wants CRCs in rings.
     fn demands_crc(&self) -> bool;
-    /// The memory of this process that others may read. To be asked by the worker.
-    fn shown(&self) -> Option<Arc<Shown>>;
+    /// Shows another process the memory of this one, and has a descriptor to pass. To be called by
+    /// the worker.
+    fn show(&self) -> Option<(Arc<Shown>, PassedFd)>;
 }
 
 /// See the [module](self).
@@ -52,8 +53,8 @@ pub(super) struct Line {
     offers: Weak<dyn Offers>,
     worker: Weak<Worker>,
     task: AtomicU64,
-    /// The other process has said whether it can read this one's memory.
-    is_reached: AtomicBool,
+    /// The memory of this process, for the other one to read, until that has said whether it can.
+    showing: Mutex<Option<Arc<Shown>>>,
     /// Made by the process that has connected; there when its hello has come.
     channel: OnceLock<Arc<Channel>>,
     /// Connections of which this process has asked whether they move, in the order of the answers.
@@ -106,11 +107,12 @@ impl Line {
     ) -> Result<Arc<Self>, Hindrance> {
         let user = check_user(&socket)?;
         let (marks, fds) = Marks::create()?;
-        let page = offers.upgrade().and_then(|offers| offers.shown()?.page().ok());
+        let (showing, page) = offers.upgrade().and_then(|offers| offers.show()).unzip();
         let passed: Vec<_> =
             fds.passed().into_iter().chain(page.as_ref().map(PassedFd::as_fd)).collect();
         socket.send(&Message::Hello.encode(), &passed)?;
         let line = Self::new(socket, offers, worker, true, user);
+        *line.showing.lock() = showing;
         let channel = Channel::new(marks);
         let weak = Weak::clone(&line.itself);
         channel.when_unused(move || {
@@ -173,7 +175,7 @@ impl Line {
             offers,
             worker: Arc::downgrade(worker),
             task: AtomicU64::new(0),
-            is_reached: AtomicBool::new(false),
+            showing: Mutex::default(),
             channel: OnceLock::new(),
             asked: Mutex::default(),
             unsaid: Mutex::new(Outbox::new(asks)),
@@ -309,36 +311,32 @@ impl Line {
         })?;
         let marks = Marks::join(memory, peers, own)?;
         self.channel.set(Channel::new(marks)).map_err(|_| Over::Unruly)?;
-        let shown = self.shown();
-        let Some((page, own)) = page.zip(shown.and_then(|shown| shown.page().ok())) else {
+        let offers = self.offers.upgrade();
+        let Some((page, (showing, own))) = page.zip(offers.and_then(|offers| offers.show())) else {
             return Ok(());
         };
         let reads = self.reads_peer(&page);
+        *self.showing.lock() = reads.then_some(showing);
         self.say(Message::Reach(reads), reads.then_some(own))?;
         Ok(())
     }
 
     /// The other process says whether it can read this one's memory.
     fn reached(&self, reads: bool, mut passed: Vec<OwnedFd>) -> Result<(), Over> {
-        let (Some(shown), Some(channel)) = (self.shown(), self.channel.get()) else {
+        // It says so once.
+        let showing = self.showing.lock().take();
+        let (Some(showing), Some(channel)) = (showing, self.channel.get()) else {
             return Err(Over::Unruly);
         };
-        if self.is_reached.swap(true, Ordering::Relaxed) {
-            return Err(Over::Unruly);
-        }
         let mut both = reads;
         if let Some(page) = passed.pop() {
             both &= self.reads_peer(&page);
             self.say(Message::Reach(both), None)?;
         }
         if both {
-            channel.show(shown);
+            channel.show(showing);
         }
         Ok(())
-    }
-
-    fn shown(&self) -> Option<Arc<Shown>> {
-        self.offers.upgrade()?.shown()
     }
 
     /// Tries to read the memory of the other process, which says by the page that it lives.

@@ -48,7 +48,7 @@ use std::time::Duration;
 use iwarp_mem::Readers;
 use iwarp_os::owner::own_users;
 use iwarp_os::unix::SeqListener;
-use iwarp_os::{Interest, Ready};
+use iwarp_os::{Interest, PassedFd, Ready};
 use iwarp_types::Time;
 
 pub(crate) use self::end::LocalEnd;
@@ -63,7 +63,7 @@ use crate::engine::sync::Mutex;
 use crate::engine::tasks::Task;
 use crate::engine::worker::Worker;
 use crate::port::Descriptors;
-use crate::port::local::Shown;
+use crate::port::local::{Showings, Shown};
 use crate::report;
 
 /// Offers that wait for the initiator at most; those of connections that have ended are not
@@ -94,10 +94,8 @@ pub(crate) struct Locals {
     itself: Weak<Self>,
     worker: Arc<Worker>,
     demands_crc: bool,
-    /// Of the memory that other processes may read, where they may.
-    readers: Option<Arc<Readers>>,
-    /// That memory, once it was first needed.
-    shown: Mutex<Option<Arc<Shown>>>,
+    /// The memory that other processes may read, where they may.
+    showings: Option<Arc<Showings>>,
     /// The name under which this process listens, and the user that others see there.
     name: Mutex<Option<(u64, u32)>>,
     offers: Mutex<HashMap<u64, Offered>>,
@@ -137,13 +135,12 @@ impl Locals {
         readers: Option<&Arc<Readers>>,
     ) -> Arc<Self> {
         // A thread says by its life that this process lives.
-        let readers = readers.filter(|_| worker.has_thread()).cloned();
+        let readers = readers.filter(|_| worker.has_thread());
         Arc::new_cyclic(|itself| Self {
             itself: Weak::clone(itself),
             worker: Arc::clone(worker),
             demands_crc,
-            readers,
-            shown: Mutex::default(),
+            showings: readers.map(|readers| Showings::of(readers)),
             name: Mutex::default(),
             offers: Mutex::default(),
             lines: Mutex::default(),
@@ -271,17 +268,11 @@ impl Offers for Locals {
         self.demands_crc
     }
 
-    fn shown(&self) -> Option<Arc<Shown>> {
-        let readers = self.readers.as_ref()?;
-        let mut shown = self.shown.lock();
-        if shown.is_none() {
-            // A shortage passes.
-            let told = |error: &io::Error| {
-                report!(burst 1, INFO, %error, "other processes cannot read this one's memory");
-            };
-            *shown = Shown::new(readers).inspect_err(told).ok();
-        }
-        shown.clone()
+    fn show(&self) -> Option<(Arc<Shown>, PassedFd)> {
+        let told = |error: &io::Error| {
+            report!(burst 1, INFO, %error, "other processes cannot read this one's memory");
+        };
+        self.showings.as_ref()?.begin().inspect_err(told).ok()
     }
 }
 

@@ -32,7 +32,7 @@ pub(crate) struct Channel {
     is_over: AtomicBool,
     /// The memory of the other process, where this one may read it.
     peer: OnceLock<PeerMemory>,
-    /// It may no more.
+    /// The system has refused a copy.
     is_peer_closed: AtomicBool,
     /// The memory of this one, where the other may read it.
     shown: OnceLock<Arc<Shown>>,

@@ -30,7 +30,7 @@ use iwarp_os::local::{Found, PeerMemory, ReadError, ReadableRange, RemotePart, R
 use iwarp_os::{Interest, IoPart, IoPartMut, Vitals};
 
 pub(crate) use self::channel::Channel;
-pub(crate) use self::shown::Shown;
+pub(crate) use self::shown::{Showings, Shown};
 use super::{Descriptors, Ends, Port, Readiness, Settings, Waker, WakerSlot, traffic};
 
 /// Bytes of a ring for one direction, of which only those are present that were used. On a busy
@@ -179,7 +179,16 @@ impl LocalPort {
         last.swap(key, Ordering::Relaxed) == key
     }
 
-    /// An object that ends by its drop all that is shown.
+    /// True if the peer is shown this memory, and none was revoked since.
+    pub(crate) fn shows(&self, key: u32) -> bool {
+        let shown = |way: &Way| {
+            let revocations = way.channel.shown()?.revocations();
+            Some(way.ring.showing(key)?.revocations == revocations)
+        };
+        self.way.get().and_then(shown).unwrap_or(false)
+    }
+
+    /// An object whose drop empties the table of what the peer is shown.
     pub(crate) fn end_of_showing(&self) -> Option<EndOfShowing> {
         Some(EndOfShowing(Arc::clone(&self.way.get()?.ring)))
     }
@@ -187,6 +196,11 @@ impl LocalPort {
     /// This end has read so many bytes of the peer's memory.
     pub(crate) fn count_read(&self, len: usize) {
         traffic::received(len, || self.packets(len));
+    }
+
+    /// True if this process can read the peer's memory.
+    pub(crate) fn may_read(&self) -> bool {
+        self.way.get().is_some_and(|way| way.channel.peer().is_some())
     }
 
     /// True if the peer can read memory of this process.
@@ -432,7 +446,7 @@ impl Port for LocalPort {
     }
 }
 
-/// Ends by its drop what a peer is shown.
+/// Its drop empties the table of what a peer is shown.
 #[derive(Debug)]
 pub(crate) struct EndOfShowing(Arc<Ring>);
 
@@ -466,7 +480,11 @@ impl Readable<'_> {
         if matches!(read, Err(ReadError::Refused | ReadError::Dead)) {
             self.channel.read_peer_no_more();
         }
-        read.is_ok_and(|read| read == len) && self.ring.still_shows(self.found)
+        // The peer may have sent something before it wrote what was read: the program finds that
+        // first, as it does where a Read's answer comes behind it.
+        read.is_ok_and(|read| read == len)
+            && self.ring.still_shows(self.found)
+            && self.ring.has_settled()
     }
 }
 

@@ -332,6 +332,7 @@ impl Link {
     ) -> Arc<Self> {
         let options = &endpoint.engine.options;
         stream.limit_unsent(loan.octets());
+        endpoint.read_directly(false);
         Arc::new_cyclic(|itself| Self {
             itself: Weak::clone(itself),
             rx: Token::new(Rx::new(

@@ -85,23 +85,21 @@ impl Link {
     /// the server of a file.
     #[cold]
     fn show(&self, stag: Stag) {
-        let Some(port) = self.stream.local() else { return };
+        let Some(port) = self.stream.local().filter(|port| !port.shows(stag.0)) else { return };
         let (memory, who) = (&*self.endpoint.engine.memory, self.endpoint.who);
         let guard = || memory.guard_granted(who, stag, RemoteAccess::Read);
         // Asked without the core's lock: the system may take a while to tell.
         if !guard().is_ok_and(|(_, guard)| guard.may_be_shown()) {
             return;
         }
-        self.endpoint.with_own(|qp: &mut Qp| {
+        self.endpoint.with_core_of(self, |qp: &mut Qp| {
             // A thread that ends the connection, or takes the right, locks the core before it has
             // the table emptied.
             let Ok((first, guard)) = guard() else { return };
             if !qp.may_be_read() || !guard.may_be_shown() {
                 return;
             }
-            if let Some(end) = port.end_of_showing() {
-                qp.keep_while_operating(|| Box::new(end));
-            }
+            qp.keep_while_operating(|| Box::new(port.end_of_showing()));
             port.show(stag.0, first.0, Span { addr: guard.as_ptr().addr(), len: guard.len() });
         });
     }

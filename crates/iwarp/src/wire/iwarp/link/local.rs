@@ -63,7 +63,7 @@ pub(super) struct Local {
 }
 
 /// True if processes read each other's memory by themselves, where they may.
-pub(super) const fn reads_peers(options: &Options) -> bool {
+const fn reads_peers(options: &Options) -> bool {
     matches!(options.local, LocalPath::Auto | LocalPath::Require)
 }
 

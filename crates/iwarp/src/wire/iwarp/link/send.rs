@@ -15,7 +15,6 @@ use iwarp_types::{Accessor, Disposition, Time};
 
 use super::close::Intent;
 use super::flags::{AWAITS_WRITING, PEER_WATCHED, WRITE_BLOCKED, WRITE_ENDED};
-use super::local::reads_peers;
 use super::pipes::Outgoing;
 use super::{Link, bad_address};
 use crate::engine::group::Member;
@@ -116,9 +115,8 @@ impl Link {
                 if let Some(crc) = switched {
                     tx.may_switch = false;
                     tx.outgoing.switched(crc);
-                    if reads_peers(&endpoint.engine.options) {
-                        endpoint.read_directly();
-                    }
+                    let may_read = self.stream.local().is_some_and(LocalPort::may_read);
+                    endpoint.read_directly(may_read);
                     if self.flags.has(AWAITS_WRITING) {
                         // TCP was full, and is not to tell of room any more.
                         self.update_interest();
