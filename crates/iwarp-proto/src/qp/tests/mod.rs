@@ -4,6 +4,7 @@
 //! hand, two ends connected with each other, and a raw peer that sends octets of its own making.
 
 mod acknowledge;
+mod at_once;
 mod atomics;
 mod closing;
 mod completions;
