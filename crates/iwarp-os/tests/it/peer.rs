@@ -60,8 +60,15 @@ impl Shower {
 
     /// Shows the page and passes the address. This thread is the one that lives.
     pub(crate) fn show(&mut self, memory: *const u8, len: usize) {
+        self.show_after(memory, len, || ());
+    }
+
+    /// As [`show`](Self::show); `change` is the last thing before the address is passed: nothing is
+    /// mapped between them, into a hole that it leaves.
+    pub(crate) fn show_after(&mut self, memory: *const u8, len: usize, change: impl FnOnce()) {
         let (page, fd) = StatusPage::create().unwrap();
         let life = page.hold().unwrap();
+        change();
         let words = [memory.addr() as u64, len as u64, page.revocations()];
         let message: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         self.socket.send(&message, &[fd.as_fd()]).unwrap();

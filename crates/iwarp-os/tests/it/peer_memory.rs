@@ -52,10 +52,10 @@ fn child(name: &[u8]) -> ! {
     unsafe {
         mprotect(at(READ_ONLY), page(), MprotectFlags::READ).unwrap();
         mprotect(at(NO_RIGHTS), page(), MprotectFlags::empty()).unwrap();
-        munmap(at(HOLE), page()).unwrap();
     }
     let mut shower = Shower::connect(name);
-    shower.show(memory, PAGES * page());
+    // SAFETY: as above.
+    shower.show_after(memory, PAGES * page(), || unsafe { munmap(at(HOLE), page()).unwrap() });
     shower.wait_for_end()
 }
 
