@@ -46,6 +46,13 @@ const TESTS: &[(&str, &[Sanitizer], &str)] = &[
     ("a_forked_child", BOTH, "a forked child may not start threads under ThreadSanitizer"),
     ("memory_that_is_gone", BOTH, "has handlers of its own for faults, which are the sanitizer's"),
     ("a_program_without_memory", BOTH, "leaves no room for a sanitizer"),
+    (
+        "a_thread_that_ends_without_a_word",
+        &[Thread],
+        "the system frees a robust mutex there, which ThreadSanitizer does not see",
+    ),
+    ("a_process_that_may_not_read", BOTH, "refuses system calls that a sanitizer makes"),
+    ("a_stopped_process_is_read", &[Thread], "forks a child that starts threads"),
     ("a_process_ends_with_the_last_thread", BOTH, "the sanitizers rely on the first thread"),
     ("valgrind_knows_all_system_calls", BOTH, "valgrind runs no program with a sanitizer"),
     ("system_calls_may_be_refused", BOTH, "refuses system calls that a sanitizer makes"),
