@@ -154,6 +154,8 @@ impl MemoryTable {
         Ok(Guard::new(in_use, ptr, sge.length as usize, write))
     }
 
+    /// Two callers would have the compiler make a call of it, for each access.
+    #[inline(always)]
     fn enter(&self, stag: Stag) -> Result<SlotUse<'_>, AccessError> {
         let slot = self.stags.lookup(stag);
         slot.and_then(|slot| slot.enter(stag)).ok_or(AccessError::InvalidStag)

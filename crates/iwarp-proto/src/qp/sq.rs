@@ -235,6 +235,7 @@ impl SendQueue {
         self.waiting_for_kind = waits;
     }
 
+    #[inline(always)]
     pub(crate) fn post(&mut self, config: &Config, wr: &SendRequest<'_>) -> Result<(), PostError> {
         let length = check(config, wr)?;
         if self.ring.is_full() {

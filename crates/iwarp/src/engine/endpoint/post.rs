@@ -121,23 +121,26 @@ impl Endpoint {
     }
 
     fn post_sends(self: &Arc<Self>, requests: &[SendRequest<'_>]) -> Posted {
-        // A Read that is carried out at once leaves the next one as it found the first.
-        let is_read = |request: &SendRequest<'_>| matches!(request.op, SendOp::Read { .. });
-        let mut done = 0;
-        while requests.get(done).is_some_and(is_read) && self.read_at_once(&requests[done]) {
-            done += 1;
+        let done = match requests {
+            [SendRequest { op: SendOp::Read { .. }, .. }, ..] => self.read_some_at_once(requests),
+            _ => 0,
+        };
+        if done > 0 && done == requests.len() {
+            return Ok(());
         }
-        if done > 0 {
-            let rest = &requests[done..];
-            return match rest {
-                [] => Ok(()),
-                _ => self.post_rest(rest).map_err(|(number, error)| (done + number, error)),
-            };
-        }
-        self.post_rest(requests)
+        let posted = self.post_to_core(&requests[done..]);
+        posted.map_err(|(number, error)| (done + number, error))
     }
 
-    fn post_rest(self: &Arc<Self>, requests: &[SendRequest<'_>]) -> Posted {
+    /// Carries out Reads in front as long as that is possible, and says how many. Each leaves the
+    /// next one as it was found itself.
+    #[inline(never)]
+    fn read_some_at_once(self: &Arc<Self>, requests: &[SendRequest<'_>]) -> usize {
+        requests.iter().take_while(|request| self.read_at_once(request)).count()
+    }
+
+    #[inline(always)]
+    fn post_to_core(self: &Arc<Self>, requests: &[SendRequest<'_>]) -> Posted {
         let (result, posted) = self.post(requests, Locked::post_send, |locked| {
             let Some(link) = locked.link.clone() else { return Err(locked.mux.clone()) };
             Ok((link, locked.habits.posted(&Seen { endpoint: self, requests })))
