@@ -20,13 +20,13 @@ impl Endpoint {
     /// is to be posted; its room may have bytes already, also if that is refused because others
     /// have filled the queue meanwhile.
     pub(super) fn read_at_once(self: &Arc<Self>, request: &SendRequest<'_>) -> bool {
+        if !self.reads_directly.load(Ordering::Relaxed) {
+            return false;
+        }
         let SendOp::Read { stag, to, invalidate: None } = request.op else { return false };
         let Payload::Sges(room) = request.payload else { return false };
         let len: u64 = room.iter().map(|sge| u64::from(sge.length)).sum();
         if len == 0 || len > DIRECT_READ {
-            return false;
-        }
-        if !self.reads_directly.load(Ordering::Relaxed) {
             return false;
         }
         let link = {

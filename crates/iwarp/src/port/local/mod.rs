@@ -232,14 +232,7 @@ impl LocalPort {
         let at = first.checked_sub(range.first)?;
         let is_within = at.checked_add(len as u64).is_some_and(|end| end <= range.len);
         let part = RemotePart::new(range.address.checked_add(at)?, len as u64)?;
-        is_within.then_some(Readable {
-            channel: &way.channel,
-            ring: &way.ring,
-            peer,
-            part,
-            range,
-            found,
-        })
+        is_within.then_some(Readable { way, peer, part, range, found })
     }
 
     /// The descriptor of TCP was reported ready.
@@ -459,8 +452,7 @@ impl Drop for EndOfShowing {
 /// Bytes of the peer's memory that this process can read.
 #[derive(Debug)]
 pub(crate) struct Readable<'a> {
-    channel: &'a Channel,
-    ring: &'a Ring,
+    way: &'a Way,
     peer: &'a PeerMemory,
     part: RemotePart,
     range: ReadableRange,
@@ -478,13 +470,13 @@ impl Readable<'_> {
             tracing::debug!(key, %error, "memory of the peer is not read directly this time");
         }
         if matches!(read, Err(ReadError::Refused | ReadError::Dead)) {
-            self.channel.read_peer_no_more();
+            self.way.channel.read_peer_no_more();
         }
         // The peer may have sent something before it wrote what was read: the program finds that
         // first, as it does where a Read's answer comes behind it.
         read.is_ok_and(|read| read == len)
-            && self.ring.still_shows(self.found)
-            && self.ring.has_settled()
+            && self.way.ring.still_shows(self.found)
+            && self.way.ring.has_settled()
     }
 }
 
