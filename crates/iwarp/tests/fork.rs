@@ -353,11 +353,14 @@ fn verbs_in_a_child_answer_and_none_hangs() {
         refused(device.gids());
         refused(device.gid_table());
         refused(device.lid());
+        refused(device.port_gid_table(1));
+        refused(device.port_lid(1));
         refused(device.create_comp_channel());
         refused(device.create_cq(8, None));
         assert_eq!((device.name(), device.node_guid()), (&*device_name, guid));
         assert_eq!(device.system_image_guid(), guid);
         assert_eq!((device.place_of(peer), device.connections()), (None, 0));
+        assert_eq!(device.port_of(peer), None);
         assert_eq!(device.options().personality, device.personality());
         assert_eq!(device.options().speed, device.speed());
         assert!(device.attributes().max_qp > 0 && !device.addresses().unwrap().is_empty());
@@ -437,6 +440,7 @@ fn verbs_in_a_child_answer_and_none_hangs() {
             refused(qp.set_datagram(&DatagramAttributes::default()));
             let group = std::net::Ipv4Addr::new(239, 1, 2, 3).into();
             refused(qp.attach_multicast(group));
+            refused(qp.set_port(1));
             refused(qp.detach_multicast(group));
             assert_eq!((qp.psn(), qp.peer().is_none()), (0, true));
             qp.set_retry(iwarp::Retry::default());
@@ -525,7 +529,7 @@ fn the_connection_manager_in_a_child_answers_and_does_not_hang() {
             refused(id.bind(any));
             refused(id.listen(1));
             assert_eq!((id.local_addr(), id.peer_addr()), (None, None));
-            assert_eq!(id.device_place(), None);
+            assert_eq!((id.device_place(), id.port_number()), (None, None));
             refused(id.resolve_addr(None, addr));
             refused(id.resolve_route());
             refused(id.connect(&qp, &params));

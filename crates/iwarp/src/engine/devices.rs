@@ -15,8 +15,12 @@ use super::speed::Speed;
 pub struct NamedDevice {
     /// Its name.
     pub name: String,
-    /// The interface whose addresses it has; `None`: all interfaces.
+    /// The interface whose addresses it has, or its first port has; `None`: all interfaces, by one
+    /// port.
     pub interface: Option<String>,
+    /// The interfaces of its further ports, the second first, where the first port has one. A
+    /// device has eight ports at most.
+    pub more_interfaces: Vec<String>,
     /// Its kind, where it differs from [`Options::personality`](crate::Options::personality).
     pub personality: Option<Personality>,
     /// The protocol of its reliable connected queue pairs, where it differs from
@@ -30,11 +34,29 @@ pub struct NamedDevice {
 impl NamedDevice {
     /// A device that has the addresses of all interfaces.
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), interface: None, personality: None, wire: None, speed: None }
+        Self {
+            name: name.into(),
+            interface: None,
+            more_interfaces: Vec::new(),
+            personality: None,
+            wire: None,
+            speed: None,
+        }
+    }
+
+    /// The interface of each of its ports, the first port first; `None`: all interfaces.
+    #[doc(hidden)]
+    pub fn port_interfaces(&self) -> impl Iterator<Item = Option<&str>> {
+        let more = self.interface.iter().flat_map(|_| &self.more_interfaces);
+        [self.interface.as_deref()]
+            .into_iter()
+            .chain(more.map(|name| Some(name.as_str())))
+            .take(MOST_PORTS)
     }
 
     setters! {
         into interface: Option<String>,
+        into more_interfaces: Vec<String>,
         into personality: Option<Personality>,
         into wire: Option<Wire>,
         into speed: Option<Speed>,
@@ -44,11 +66,16 @@ impl NamedDevice {
 /// Devices that a process can have.
 const MOST: usize = 64;
 
+/// Ports that a device can have: objects that are shown to other processes have three bits and one
+/// for the number.
+const MOST_PORTS: usize = 8;
+
 /// Bytes of a name: what `struct ibv_device` and the kernel have room for, without the NUL.
 const LONGEST: usize = 63;
 
 /// Devices with commas between. Each is a name, or `NAME=INTERFACE`, and may have words behind it,
-/// each after a colon: `mlx5_0=eth0:roce:speed=100`.
+/// each after a colon: `mlx5_0=eth0:roce:speed=100`. A device with several ports has the interface
+/// of each, with a plus between: `mlx4_0=eth0+eth1`.
 pub(crate) fn parse(text: &str) -> Option<Vec<NamedDevice>> {
     let devices: Option<Vec<_>> = text.split(',').map(|word| device(word.trim())).collect();
     let devices = devices.filter(|devices| devices.len() <= MOST)?;
@@ -62,9 +89,9 @@ fn device(text: &str) -> Option<NamedDevice> {
     // Words never hold a colon; a second address of an interface, as eth0:1, is no interface.
     let mut parts = text.split(':').map(str::trim);
     let head = parts.next()?;
-    let (name, interface) = match head.split_once('=') {
-        Some((name, interface)) => (name.trim_end(), Some(interface.trim_start().to_owned())),
-        None => (head, None),
+    let (name, interfaces) = match head.split_once('=') {
+        Some((name, interfaces)) => (name.trim_end(), ports(interfaces.trim_start())?),
+        None => (head, Vec::new()),
     };
     // The name is a folder's below /sys/class/infiniband; programs separate it from a port by a
     // colon.
@@ -72,13 +99,30 @@ fn device(text: &str) -> Option<NamedDevice> {
     let good = (1..=LONGEST).contains(&name.len())
         && name.bytes().all(fits)
         && name.as_bytes()[0].is_ascii_alphanumeric();
-    let there = interface.as_deref().is_none_or(addr::is_interface);
-    let named = (good && there).then(|| NamedDevice::new(name).interface(interface))?;
+    let mut interfaces = interfaces.into_iter();
+    let first = interfaces.next();
+    let device =
+        || NamedDevice::new(name).interface(first).more_interfaces(Vec::from_iter(interfaces));
+    let named = good.then(device)?;
     // A device like an RNIC speaks iWARP always.
     let makes_sense = |device: &NamedDevice| {
         (device.personality, device.wire) != (Some(Personality::Iwarp), Some(Wire::Roce))
     };
     parts.try_fold(named, with_word).filter(makes_sense)
+}
+
+/// The interfaces of ports, if all are there and none stands twice.
+fn ports(text: &str) -> Option<Vec<String>> {
+    // Linux lets a name have a plus.
+    if addr::is_interface(text) {
+        return Some(vec![text.to_owned()]);
+    }
+    let names: Vec<_> = text.split('+').map(|name| name.trim().to_owned()).collect();
+    let twice = |(place, name): (usize, &String)| names[..place].contains(name);
+    let good = names.len() <= MOST_PORTS
+        && names.iter().all(|name| addr::is_interface(name))
+        && !names.iter().enumerate().any(twice);
+    good.then_some(names)
 }
 
 /// The device with one more word; `None` for one that makes no sense, or says something again.
@@ -107,6 +151,25 @@ mod tests {
         assert_eq!(parse("mlx5_0"), Some(vec![device("mlx5_0", None)]));
         let two = vec![device("mlx5_0", None), device("rdma-1.0", Some("lo"))];
         assert_eq!(parse("mlx5_0, rdma-1.0=lo"), Some(two));
+    }
+
+    #[test]
+    fn a_device_has_a_port_for_each_interface() {
+        let ports = |device: &NamedDevice| -> Vec<Option<String>> {
+            device.port_interfaces().map(|name| name.map(str::to_owned)).collect()
+        };
+        assert_eq!(ports(&NamedDevice::new("a")), [None]);
+        assert_eq!(ports(&parse("a=lo").unwrap()[0]), [Some("lo".to_owned())]);
+        let more = ["eth0", "eth1"].map(str::to_owned).to_vec();
+        let two = NamedDevice::new("a").more_interfaces(more.clone());
+        assert_eq!(ports(&two), [None], "the first has all addresses");
+        let three = ports(&two.interface("lo".to_owned()));
+        assert_eq!(three, ["lo", "eth0", "eth1"].map(|name| Some(name.to_owned())));
+        let there: Vec<_> = iwarp_os::addr::interfaces().unwrap();
+        let names: Vec<_> = there.iter().map(|interface| &*interface.name).take(8).collect();
+        let all = parse(&format!("a = {}:iwarp", names.join(" + "))).unwrap();
+        assert_eq!(all[0].personality, Some(Personality::Iwarp));
+        assert_eq!(ports(&all[0]).len(), names.len());
     }
 
     #[test]
@@ -140,6 +203,13 @@ mod tests {
             "a b",
             "a=",
             "a=no such",
+            "a=lo+",
+            "a=+lo",
+            "a=lo+lo",
+            "a=lo+no such",
+            "a=+",
+            "a+b",
+            "a:iwarp+lo",
             "a:",
             "a:infiniband",
             "a:ROCE",

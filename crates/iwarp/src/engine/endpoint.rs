@@ -71,13 +71,15 @@ use crate::engine::policy::habits::Habits;
 use crate::engine::profile::Profile;
 use crate::engine::slots::{ReceiveSlots, SendSlots};
 use crate::engine::srq::{Parking, SrqCore};
-use crate::engine::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
+use crate::engine::sync::{AtomicBool, AtomicU8, AtomicU32, Mutex, Ordering};
 
 /// See the [module](self).
 pub(crate) struct Endpoint {
     pub(crate) engine: Arc<Engine>,
     /// The device that it is on.
     pub(crate) profile: Arc<Profile>,
+    /// The number of its port; 0 as long as it is on none.
+    port: AtomicU8,
     pub(crate) who: Accessor,
     core: Mutex<Locked>,
     /// Send work requests that may be outstanding.
@@ -286,6 +288,7 @@ impl Endpoint {
         Ok(Arc::new(Self {
             engine,
             profile,
+            port: AtomicU8::new(0),
             who: Accessor { pd: config.pd, qp: QpId(number.value()) },
             core: Mutex::new(Locked {
                 core,
@@ -325,6 +328,23 @@ impl Endpoint {
 
     pub(crate) fn id(&self) -> u32 {
         self.number.value()
+    }
+
+    /// The port that it is on, or its device as long as it is on none: it has the addresses of any
+    /// port then.
+    #[inline]
+    pub(crate) fn home(&self) -> &Profile {
+        self.profile.port_or_any(self.port())
+    }
+
+    /// The number of its port; 0 as long as it is on none.
+    pub(crate) fn port(&self) -> u8 {
+        self.port.load(Ordering::Relaxed)
+    }
+
+    /// Puts it on a port, whose number is checked, or on none (0).
+    pub(crate) fn set_port(&self, number: u8) {
+        self.port.store(number, Ordering::Relaxed);
     }
 
     /// Its operations so far; `None` where they are not counted.

@@ -85,8 +85,8 @@ pub struct Options {
     /// CRC. The default is [`LocalPath::Auto`].
     pub local: LocalPath,
     /// The devices that programs see; empty: one, named after its personality. Each may have the
-    /// addresses of one interface only, and a kind, a protocol and a speed of its own. They share
-    /// the process's threads, memory and share of UDP port 4791.
+    /// addresses of one interface only, or several ports with one each, and a kind, a protocol and
+    /// a speed of its own. They share the process's threads, memory and share of UDP port 4791.
     pub devices: Vec<NamedDevice>,
     /// The speed that programs see; it limits nothing.
     pub speed: Speed,
@@ -269,7 +269,7 @@ impl Options {
     /// |---|---|---|
     /// | `IWARP_PERSONALITY` | `iwarp`, `roce` | `iwarp`; `roce` for [programs that use the C libraries](Self::for_any_program) |
     /// | `IWARP_WIRE` | `auto`, `iwarp`, `roce` | `auto` |
-    /// | `IWARP_DEVICES` | `NAME[=INTERFACE][:WORD]...` with commas between; words: `iwarp`, `roce`, `wire=...`, `speed=...` | `iwarp0` or `roce0` |
+    /// | `IWARP_DEVICES` | `NAME[=INTERFACE[+INTERFACE]...][:WORD]...` with commas between; words: `iwarp`, `roce`, `wire=...`, `speed=...` | `iwarp0` or `roce0` |
     /// | `IWARP_LOCAL` | `auto`, `off`, `rings`, `require` | `auto` |
     /// | `IWARP_CRC` | `on`, `off` | `on`, but not in shared memory |
     /// | `IWARP_MARKERS` | `on`, `off` | `off` |
@@ -404,9 +404,10 @@ impl Options {
         }
         if let Some(value) = lookup("IWARP_DEVICES") {
             let expected = "names with commas between, none twice, each alone or with an \
-                            interface of this host, and words after colons (iwarp or roce, \
-                            wire=auto, iwarp or roce, speed=10 to 400), none twice: \
-                            mlx5_0=eth0:speed=100,siw0=eth1:iwarp";
+                            interface of this host, or one for each port with a plus between, and \
+                            words after colons (iwarp or roce, wire=auto, iwarp or roce, \
+                            speed=10 to 400), none twice: \
+                            mlx5_0=eth0:speed=100,siw0=eth1:iwarp,mlx4_0=eth2+eth3";
             let devices = devices::parse(&value);
             options.devices = devices.ok_or_else(|| wrong("IWARP_DEVICES", &value, expected))?;
         }
@@ -672,6 +673,7 @@ mod tests {
             ("IWARP_DEVICES", "mlx5_0,mlx5_0"),
             ("IWARP_DEVICES", "mlx5_0=no such interface"),
             ("IWARP_DEVICES", "mlx5_0=lo:infiniband"),
+            ("IWARP_DEVICES", "mlx5_0=lo+lo"),
             ("IWARP_KEEPALIVE_S", "0"),
             ("IWARP_SEND_MEMORY", "65535"),
             ("IWARP_PORTS", "1023-1030"),

@@ -2,6 +2,11 @@
 
 //! The profile of a device, which sets it apart from the others of its process: name, interface,
 //! addresses, and the options as it has them. All else is the engine's, and so the process's.
+//!
+//! A device with several ports has a profile for each of them ([`ports`]); a device with one is its
+//! port.
+
+mod ports;
 
 use std::io;
 use std::net::IpAddr;
@@ -30,8 +35,12 @@ pub(crate) struct Profile {
     pub(crate) name: String,
     /// The process's options, as this device has them.
     pub(crate) options: Options,
-    /// The interface whose addresses it has; `None`: all.
-    pub(crate) interface: Option<String>,
+    /// The interface whose addresses it has, or its first port has; `None`: all.
+    interface: Option<String>,
+    /// Which of the ports it is of a device with several; otherwise 0.
+    number: u8,
+    /// Its ports, where it has several.
+    several: Box<[Self]>,
     /// It has the loopback addresses, though its interface has not.
     has_loopback: bool,
     gids: GidTable,
@@ -49,29 +58,43 @@ const REMEMBERED: usize = 8;
 
 impl Profile {
     fn new(place: usize, named: &NamedDevice, options: &Options, has_loopback: bool) -> Self {
-        Self {
-            has_loopback,
+        let of_interface = |number, interface: Option<&str>, has_loopback| Self {
             place,
             name: named.name.clone(),
             options: options.for_device(named),
-            interface: named.interface.clone(),
+            interface: interface.map(str::to_owned),
+            number,
+            several: Box::default(),
+            has_loopback,
             gids: GidTable::default(),
             lately: Mutex::default(),
+        };
+        let interfaces: Vec<_> = named.port_interfaces().collect();
+        let first = interfaces[0];
+        if interfaces.len() == 1 {
+            return of_interface(0, first, has_loopback);
         }
+        let numbered = (1..).zip(interfaces);
+        // As programs look for it at the first port.
+        let several = numbered
+            .map(|(number, interface)| of_interface(number, interface, has_loopback && number == 1))
+            .collect();
+        Self { several, ..of_interface(0, first, false) }
     }
 
-    /// True if it has the addresses of one interface only.
+    /// True if it has the addresses of certain interfaces only.
     pub(crate) const fn is_bound(&self) -> bool {
         self.interface.is_some()
     }
 
-    /// Its addresses at this moment.
+    /// Its addresses at this moment, or those of its first port.
     ///
     /// # Errors
     ///
     /// When asking the system fails.
     pub(crate) fn gids(&self) -> io::Result<Arc<[Gid]>> {
-        self.gids.read(self.interface.as_deref())
+        let first = self.several.first().unwrap_or(self);
+        first.gids.read(first.interface.as_deref())
     }
 
     /// True if an address of this host is one of its own.
@@ -79,6 +102,9 @@ impl Profile {
         let addr = addr.to_canonical();
         if !self.is_bound() || self.has_loopback && addr.is_loopback() {
             return true;
+        }
+        if !self.several.is_empty() {
+            return self.several.iter().any(|port| port.has(addr));
         }
         match self.gids() {
             Ok(gids) => gids.iter().any(|gid| gid.addr == addr),
@@ -125,8 +151,12 @@ impl Profile {
             gid.addr.is_ipv4() == peer.to_canonical().is_ipv4()
                 && is_near(gid.addr) == is_near(peer)
         };
-        let gids = self.gids()?;
-        gids.iter().find(fits).map(|gid| gid.addr).ok_or_else(no_device)
+        for port in self.ports() {
+            if let Some(gid) = port.gids()?.iter().find(fits) {
+                return Ok(gid.addr);
+            }
+        }
+        Err(no_device())
     }
 }
 
@@ -147,8 +177,9 @@ impl Profiles {
     pub(crate) fn new(options: &Options) -> Self {
         let named = options.visible_devices();
         // As with Linux's connection manager, loopback is the first device's where no other has it.
-        let has_loopback =
-            |device: &NamedDevice| device.interface.as_deref().is_none_or(|name| name == LOOPBACK);
+        let has_loopback = |device: &NamedDevice| {
+            device.port_interfaces().any(|interface| interface.is_none_or(|name| name == LOOPBACK))
+        };
         let lacks_loopback = !named.iter().any(has_loopback);
         let of = |(place, named)| {
             Arc::new(Profile::new(place, named, options, place == 0 && lacks_loopback))
@@ -209,6 +240,8 @@ fn any_of(several: &[Arc<Profile>], options: &Options) -> Profile {
         name,
         options,
         interface: None,
+        number: 0,
+        several: Box::default(),
         has_loopback: false,
         gids: GidTable::default(),
         lately: Mutex::default(),

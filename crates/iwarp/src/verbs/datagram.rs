@@ -22,11 +22,11 @@ impl QueuePair {
     /// # Errors
     ///
     /// `InvalidInput` for a queue pair that is never over datagrams, and for a source address that
-    /// is not its device's.
+    /// is not its device's, or not its port's.
     pub fn set_datagram(&self, attributes: &DatagramAttributes) -> io::Result<()> {
         let inner = self.inner()?;
         if let Some(way) = attributes.address {
-            check_source(&inner.endpoint.profile, way.source)?;
+            check_source(inner.endpoint.home(), way.source)?;
         }
         set_attributes(&inner.endpoint, attributes)?;
         if inner.meeting.is_some() {

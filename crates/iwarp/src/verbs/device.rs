@@ -3,18 +3,17 @@
 //! The device.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use iwarp_os::{EventFd, PerProcess, ProcessOwned};
 use iwarp_types::PdId;
 
-use crate::connect::Peer;
 use crate::engine::cq::CqCore;
 use crate::engine::event::AsyncEvent;
 use crate::engine::event_queue::AsyncQueue;
-use crate::engine::gid::{Gid, first_v4};
+use crate::engine::gid::Gid;
 use crate::engine::local::{self, Hindrance};
 use crate::engine::network_faults::platform;
 use crate::engine::options::{OptionError, Options, Personality, Wire};
@@ -89,7 +88,7 @@ pub struct DeviceAttributes {
     pub num_comp_vectors: u32,
     /// Partition keys; there is the default one alone.
     pub max_pkeys: u16,
-    /// Ports.
+    /// Ports: one, unless the user has given the device [several](crate::NamedDevice).
     pub phys_port_cnt: u8,
     /// Time that the device takes to answer, as `timeout` of a queue pair counts it.
     pub local_ca_ack_delay: u8,
@@ -332,8 +331,8 @@ impl Device {
             .map_or_else(iwarp_os::guid::of_host, |guid| *guid.get_or_init(iwarp_os::guid::of_host))
     }
 
-    /// Its GID table: the addresses that the host, or the interface that the user has given to this
-    /// device, has at this moment. GID 0 is the address from
+    /// Its GID table, or that of its first port: the addresses that the host, or the interface that
+    /// the user has given to this device, has at this moment. GID 0 is the address from
     /// which the default route is used; other global addresses follow; those of bridges,
     /// link-local and loopback ones come last, as several hosts may have them. A place in the table
     /// is kept for its address: an address that is gone leaves a gap, a new one comes at the end.
@@ -362,21 +361,11 @@ impl Device {
         Some(self.core.alive()?.wires.profiles().at(addr)?.place)
     }
 
-    /// Stands for the host among those of its IPv4 /16 network, for programs that know no GIDs:
-    /// the lower half of its first IPv4 address in the GID table; 0 without one.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::gids`].
-    pub fn lid(&self) -> io::Result<u16> {
-        let gids = self.gid_table()?;
-        Ok(first_v4(&gids).map_or(0, |(_, addr)| addr.to_bits() as u16))
-    }
-
     /// Its limits. A completion queue takes a descriptor once a queue pair has connected that
     /// completes there, or a thread waits for it, as on a channel.
     pub fn attributes(&self) -> DeviceAttributes {
-        ATTRIBUTES
+        // There are eight ports at most.
+        DeviceAttributes { phys_port_cnt: self.profile.ports().len() as u8, ..ATTRIBUTES }
     }
 
     /// The options of the process, with the personality, wire and speed of this device.
@@ -397,15 +386,16 @@ impl Device {
         local::hindrance_here(self.options()).err().map(Hindrance::line)
     }
 
-    /// The addresses it answers on: all of this host, or of its interface.
+    /// The addresses it answers on: all of this host, or of its interface, or those of its ports.
     ///
     /// # Errors
     ///
     /// When asking the system fails.
     pub fn addresses(&self) -> io::Result<Vec<IpAddr>> {
         let mut interfaces = iwarp_os::addr::interfaces()?;
-        if let Some(only) = &self.profile.interface {
-            interfaces.retain(|interface| interface.name == *only);
+        if self.profile.is_bound() {
+            let is_own = |name: &str| self.profile.interfaces().any(|own| own == name);
+            interfaces.retain(|interface| is_own(&interface.name));
         }
         Ok(interfaces.iter().flat_map(|i| i.addrs.iter().map(|addr| addr.ip)).collect())
     }
@@ -516,22 +506,6 @@ impl Device {
 pub(crate) fn check_depth(depth: usize) -> io::Result<()> {
     let fits = (1..=ATTRIBUTES.max_cqe as usize).contains(&depth);
     if fits { Ok(()) } else { Err(io::ErrorKind::InvalidInput.into()) }
-}
-
-impl Peer {
-    /// The queue pair `qpn` of the host with that LID, for programs that exchange no more: the
-    /// lower half of an IPv4 address in this host's own /16 network (see [`Device::lid`]).
-    ///
-    /// # Errors
-    ///
-    /// `AddrNotAvailable` on a host without IPv4; those of asking for the addresses.
-    pub fn from_lid(device: &Device, lid: u16, qpn: u32, psn: u32) -> io::Result<Self> {
-        let gids = device.gid_table()?;
-        let (gid, own) = first_v4(&gids).ok_or(io::ErrorKind::AddrNotAvailable)?;
-        let [a, b, ..] = own.octets();
-        let [c, d] = lid.to_be_bytes();
-        Ok(Self::new(gid, Ipv4Addr::new(a, b, c, d).into(), qpn, psn))
-    }
 }
 
 impl AsFd for Device {

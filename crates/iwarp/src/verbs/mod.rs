@@ -13,6 +13,7 @@ mod device;
 mod inherit;
 mod mr;
 pub(crate) mod pd;
+mod ports;
 mod qp;
 mod srq;
 

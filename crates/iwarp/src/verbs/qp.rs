@@ -306,8 +306,9 @@ impl QueuePair {
     }
 
     /// Has a queue pair of the type UD get the datagrams for a multicast group, too, that arrive at
-    /// any interface of this host: those of others, and those that go out from this host. They need
-    /// its Q_Key. Once more changes nothing.
+    /// the interface of its port or device, or at any interface of this host if that has none:
+    /// those of others, and those that go out from this host. They need its Q_Key. Once more
+    /// changes nothing.
     ///
     /// # Errors
     ///
@@ -418,6 +419,7 @@ impl QueuePair {
             QpState::Reset => {
                 *told.lock() = untold();
                 endpoint.set_reads(true);
+                endpoint.set_port(0);
             }
             _ => {}
         }
@@ -449,7 +451,7 @@ impl QueuePair {
         let Some(meeting) = meeting else {
             return Err(io::Error::from(io::ErrorKind::InvalidInput).into());
         };
-        check_source(&endpoint.profile, peer.local)?;
+        check_source(endpoint.home(), peer.local)?;
         if self.speaks_roce_to(peer)? {
             return Ok(());
         }
@@ -691,12 +693,12 @@ impl QueuePair {
 ///
 /// # Errors
 ///
-/// `InvalidInput` for an address that is not the device's.
-pub(super) fn check_source(device: &Profile, source: IpAddr) -> io::Result<()> {
-    if device.has(source) {
+/// `InvalidInput` for an address that is not the device's, or not the port's.
+pub(super) fn check_source(home: &Profile, source: IpAddr) -> io::Result<()> {
+    if home.has(source) {
         return Ok(());
     }
-    let why = format!("{source} is no address of the device {}", device.name);
+    let why = format!("{source} is no address of {home}");
     Err(io::Error::new(io::ErrorKind::InvalidInput, why))
 }
 

@@ -24,7 +24,7 @@ const EVERYWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 const ENODEV: i32 = 19;
 
 /// An IPv4 address of this host that is not loopback.
-fn other() -> Gid {
+pub(super) fn other() -> Gid {
     let device = Device::with_options(Options::new()).unwrap();
     let mut gids = device.gids().unwrap();
     gids.retain(|gid| gid.addr.is_ipv4() && !gid.addr.is_loopback());
@@ -76,7 +76,7 @@ fn slow(device: NamedDevice) -> NamedDevice {
 }
 
 /// A message each way.
-fn talk<A, B>(ends: (&End<A>, &End<B>)) {
+pub(super) fn talk<A, B>(ends: (&End<A>, &End<B>)) {
     let (one, other) = ends;
     let sink = other.region(64);
     other.post_recv(1, &[sink.whole()]);
@@ -85,7 +85,7 @@ fn talk<A, B>(ends: (&End<A>, &End<B>)) {
     one.sent();
 }
 
-fn end_on(device: &Device) -> End<()> {
+pub(super) fn end_on(device: &Device) -> End<()> {
     let (pd, send_cq, recv_cq, qp) = parts(device, 16);
     End { device: device.clone(), pd, send_cq, recv_cq, qp, connection: () }
 }

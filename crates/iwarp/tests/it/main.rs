@@ -22,6 +22,7 @@
 //!   rendezvous          queue pairs meet by (GID, number), without the connection manager
 //!   rendezvous_hostile  strangers are not taken for the peer, displace none, learn nothing
 //!   devices             each device of a process has its addresses, personality and wire
+//!   device_ports        each port of a device has the addresses of its interface, and no others
 //!   auto                both ends of a queue pair that may speak either protocol choose one
 //!
 //! Data
@@ -129,6 +130,7 @@ mod cm_packets;
 mod credits;
 mod datagrams;
 mod descriptor;
+mod device_ports;
 mod devices;
 mod drive;
 #[cfg(feature = "tokio")]

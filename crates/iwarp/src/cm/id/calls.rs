@@ -9,6 +9,7 @@ use std::sync::Arc;
 use iwarp_os::addr::is_link_local;
 use iwarp_types::{PortSpace, Time};
 
+use super::ports::check_port;
 use super::{Id, IdCore, IdState, Phase};
 use crate::cm::{ConnectError, ConnectParams, EventKind};
 use crate::connect::{By, Call, DatagramAttributes, Exchange, Meanwhile, NamedQp};
@@ -278,11 +279,12 @@ impl IdCore {
             if !matches!(state.phase, Phase::Idle) || self.kind.datagrams {
                 return Err(invalid().into());
             }
-            let source = self.settle_device(&state)?;
+            let source = self.settle_device(&state, qp.as_ref())?;
             self.check_device(qp.as_ref())?;
             if self.has_own_ports() {
-                self.settle_local(&mut state)?;
+                self.settle_local(&mut state, qp.as_ref())?;
             }
+            check_port(qp.as_ref(), source.or(state.local))?;
             let call = self.call_from(&mut state, qp, params)?;
             match source {
                 // In place of a reservation at all addresses.
@@ -309,7 +311,7 @@ impl IdCore {
         }
         let call = {
             let mut state = self.state.lock();
-            if !state.phase.is(refused) || self.settle_local(&mut state).is_err() {
+            if !state.phase.is(refused) || self.settle_local(&mut state, Some(qp)).is_err() {
                 return false;
             }
             self.call_from(&mut state, Some(qp.clone()), params)
@@ -375,7 +377,11 @@ impl IdCore {
 
     /// Is on the device from whose address it connects. Returns that address where the system would
     /// perhaps choose another device's.
-    fn settle_device(&self, state: &IdState) -> Result<Option<SocketAddr>, ConnectError> {
+    fn settle_device(
+        &self,
+        state: &IdState,
+        qp: Option<&NamedQp>,
+    ) -> Result<Option<SocketAddr>, ConnectError> {
         if self.home.is_one_with_all() {
             return Ok(None);
         }
@@ -383,7 +389,7 @@ impl IdCore {
         let chosen = state.local.filter(|local| !local.ip().is_unspecified());
         let source = match chosen {
             Some(chosen) => chosen.ip(),
-            None => self.source_for(peer).map_err(ConnectError::Unreachable)?,
+            None => self.source_of(qp, peer).map_err(ConnectError::Unreachable)?,
         };
         self.enter_device(source).map_err(ConnectError::Unreachable)?;
         let is_chosen = state.source.is_some_and(|source| !source.ip().is_unspecified());
@@ -408,12 +414,12 @@ impl IdCore {
     }
 
     /// Packets leave from a known address, with a port of the connection manager's.
-    fn settle_local(&self, state: &mut IdState) -> Result<(), ConnectError> {
+    fn settle_local(&self, state: &mut IdState, qp: Option<&NamedQp>) -> Result<(), ConnectError> {
         let peer = state.peer.ok_or_else(invalid)?;
         let mut local = match state.local.filter(|local| !local.ip().is_unspecified()) {
             Some(local) => local,
             None => {
-                let source = self.source_for(peer).map_err(ConnectError::Unreachable)?;
+                let source = self.source_of(qp, peer).map_err(ConnectError::Unreachable)?;
                 SocketAddr::new(source, state.local.map_or(0, |local| local.port()))
             }
         };
@@ -434,6 +440,7 @@ impl IdCore {
         params: &ConnectParams,
     ) -> Result<(), ConnectError> {
         self.check_device(Some(qp))?;
+        check_port(Some(qp), self.state.lock().local)?;
         let mut _holding = None;
         self.channel.with(|channel| _holding = Some(channel.hold_requests()));
         let class = self.state.lock().choices.traffic_class;

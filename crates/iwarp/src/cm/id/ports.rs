@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Addresses and ports that an id is bound to.
+//! Addresses and ports that an id is bound to, and the device and its port that these are of.
 //!
-//! Ports are TCP's, or of a port space of the connection manager's own: for datagram services, and
-//! wherever no stream is made or taken.
+//! The ports of addresses are TCP's, or of a port space of the connection manager's own: for
+//! datagram services, and wherever no stream is made or taken.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use super::{Choices, Id, IdCore, IdState};
+use crate::connect::NamedQp;
+use crate::engine::endpoint::Endpoint;
 use crate::engine::sync::Guard;
 use crate::port::{Ipv6Listen, Network, Reservation, Sharing};
 use crate::report;
@@ -52,6 +54,16 @@ impl Id {
     }
 }
 
+impl Id {
+    /// The number of the port of its device that has its address, once that is known, as with
+    /// [`Self::device_place`].
+    pub fn port_number(&self) -> Option<u8> {
+        let core = self.core.alive()?;
+        let local = core.state.lock().local?.ip();
+        if local.is_unspecified() { None } else { core.wires().profile.port_at(local) }
+    }
+}
+
 impl IdCore {
     /// Is on the device from now on that has its local address, where that says which one.
     ///
@@ -76,6 +88,14 @@ impl IdCore {
     /// The address from which it reaches a peer: its device's.
     pub(super) fn source_for(&self, peer: SocketAddr) -> io::Result<IpAddr> {
         self.home.profile.source_for(peer.ip(), self.network().source_for(peer))
+    }
+
+    /// As [`Self::source_for`], for a queue pair: one on a port reaches the peer from there.
+    pub(super) fn source_of(&self, qp: Option<&NamedQp>, peer: SocketAddr) -> io::Result<IpAddr> {
+        match port_of(qp).filter(|endpoint| self.home.admits(&endpoint.profile)) {
+            Some(on) => on.home().source_for(peer.ip(), self.network().source_for(peer)),
+            None => self.source_for(peer),
+        }
     }
 
     /// True if its ports are of a port space of the connection manager's, as on a RoCE card, and
@@ -109,6 +129,30 @@ impl IdCore {
     /// True if an address is this host's.
     fn is_own(&self, ip: IpAddr) -> bool {
         self.network().source_for(SocketAddr::new(ip, 0)).is_ok_and(|source| source == ip)
+    }
+}
+
+/// The queue pair, if it is on one of several ports.
+fn port_of(qp: Option<&NamedQp>) -> Option<&Endpoint> {
+    let endpoint = qp.and_then(|qp| qp.endpoint.as_deref());
+    endpoint.filter(|endpoint| endpoint.port() > 0)
+}
+
+/// A queue pair on a port has connections from and to that port's addresses only.
+///
+/// # Errors
+///
+/// `InvalidInput` for another address.
+pub(super) fn check_port(qp: Option<&NamedQp>, local: Option<SocketAddr>) -> io::Result<()> {
+    let Some(local) = local.map(|local| local.ip()).filter(|ip| !ip.is_unspecified()) else {
+        return Ok(());
+    };
+    match port_of(qp).map(Endpoint::home).filter(|home| !home.has(local)) {
+        None => Ok(()),
+        Some(home) => {
+            let why = format!("the queue pair is on {home}, and the id at {local}");
+            Err(io::Error::new(io::ErrorKind::InvalidInput, why))
+        }
     }
 }
 

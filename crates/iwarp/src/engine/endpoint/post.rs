@@ -102,14 +102,14 @@ impl Endpoint {
         self.post_sends(requests)
     }
 
-    /// As [`Self::post_send`], for datagrams of a device that has the addresses of one interface:
+    /// As [`Self::post_send`], for datagrams of a port that has the addresses of one interface:
     /// they leave from no other.
     #[cold]
     fn post_from_home(self: &Arc<Self>, requests: &[SendRequest<'_>]) -> Posted {
         let now = self.now();
         let is_astray = |request: &SendRequest<'_>| {
             let source = request.destination.map(|to| to.address.source);
-            source.is_some_and(|source| !self.profile.has_lately(source, now))
+            source.is_some_and(|source| !self.home().has_lately(source, now))
         };
         match requests.iter().position(is_astray) {
             None => self.post_sends(requests),

@@ -154,7 +154,7 @@ impl Mux {
                 let to = path.address.destination;
                 // Connected queue pairs check the way of their packets themselves.
                 let is_checked = endpoint.qp_type() == QpType::Ud && endpoint.profile.is_bound();
-                if is_checked && !endpoint.profile.has_lately(to, now) {
+                if is_checked && !endpoint.home().has_lately(to, now) {
                     checks.counters.unknown_qp += 1;
                     next = checks.next(packets, now);
                     continue;
