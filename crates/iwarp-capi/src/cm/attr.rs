@@ -95,11 +95,11 @@ fn values(id: &CmId, attr: &mut ibv_qp_attr, depths: (u8, u8)) -> Result<u32, Er
     Ok(match target {
         // The kernel says this of datagrams at every step.
         _ if id.has_datagrams() => {
-            (attr.port_num, attr.qkey) = (device::PORT, UDP_QKEY);
+            (attr.port_num, attr.qkey) = (id.port_num.get(), UDP_QKEY);
             IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY
         }
         IBV_QPS_INIT => {
-            attr.port_num = device::PORT;
+            attr.port_num = id.port_num.get();
             attr.qp_access_flags = REMOTE_WRITE | REMOTE_READ;
             modify::OF_INIT
         }
@@ -130,7 +130,7 @@ fn of_packets(
     *attr = ibv_qp_attr { qp_state: target, ..ibv_qp_attr::default() };
     Ok(match target {
         IBV_QPS_INIT => {
-            attr.port_num = device::PORT;
+            attr.port_num = id.port_num.get();
             // `Access` has the header's numbers.
             attr.qp_access_flags = known.access.bits();
             modify::OF_INIT
@@ -165,7 +165,7 @@ pub(super) fn handle_attr(id: &CmId, way: &AddressVector) -> ibv_ah_attr {
         hop_limit: if way.hop_limit == 0 { HOP_LIMIT } else { way.hop_limit },
         traffic_class: way.traffic_class,
     };
-    ibv_ah_attr { grh, is_global: 1, port_num: device::PORT, ..ibv_ah_attr::default() }
+    ibv_ah_attr { grh, is_global: 1, port_num: id.port_num.get(), ..ibv_ah_attr::default() }
 }
 
 /// The default hop limit of packets.
@@ -182,5 +182,5 @@ fn path(id: &CmId) -> ibv_ah_attr {
         hop_limit: HOP_LIMIT,
         traffic_class: 0,
     };
-    ibv_ah_attr { grh, is_global: 1, port_num: device::PORT, ..ibv_ah_attr::default() }
+    ibv_ah_attr { grh, is_global: 1, port_num: id.port_num.get(), ..ibv_ah_attr::default() }
 }

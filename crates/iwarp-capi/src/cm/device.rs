@@ -15,8 +15,6 @@ use crate::verbs::list::{self, Listing};
 use crate::verbs::shared::shared_context;
 use crate::verbs::{Context, pd};
 
-/// Number of the device's only port.
-pub(super) const PORT: u8 = 1;
 /// `IBV_MTU_1024`: the largest that fits into an Ethernet frame.
 pub(super) const PATH_MTU: c_uint = 3;
 /// The default partition, in network order.

@@ -59,6 +59,7 @@ impl CmId {
         };
         // The port spaces have 16 bits, and the types of queue pairs fewer.
         let (space, kind) = (self.ps as u16, self.qp_type as u8);
-        Id { pair: qp.map_or(0, Qp::number), space, kind, state, local, peer }
+        let (pair, port) = (qp.map_or(0, Qp::number), self.port_num.get());
+        Id { pair, space, kind, state, port, local, peer }
     }
 }

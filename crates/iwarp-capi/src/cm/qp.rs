@@ -9,7 +9,6 @@ use std::ptr::null_mut;
 use iwarp::cm::UDP_QKEY;
 
 use super::abi::rdma_cm_id;
-use super::device;
 use super::id::CmId;
 use crate::abi::flags::{
     IBV_QP_INIT_ATTR_PD, IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY, IBV_QP_SQ_PSN, IBV_QP_STATE,
@@ -121,23 +120,25 @@ fn create_qp_ex(id: &CmId, attr: &mut ibv_qp_init_attr_ex) -> Result<(), Errno> 
     let made = create_qp::create_managed(context, attr).inspect_err(|_| destroy_cqs(id))?;
     // SAFETY: just made.
     let made = unsafe { &*made };
-    if id.has_datagrams() {
-        raise(made).inspect_err(|_| {
-            qp::ibv_destroy_qp(made.as_abi().cast());
-            destroy_cqs(id);
-        })?;
-    } else {
-        made.show_state(IBV_QPS_INIT);
-    }
+    begin(id, made).inspect_err(|_| {
+        qp::ibv_destroy_qp(made.as_abi().cast());
+        destroy_cqs(id);
+    })?;
     id.pd.set(attr.pd);
     id.qp.set(made.as_abi());
     id.show();
     Ok(())
 }
 
-/// Takes a datagram queue pair to RTS.
-fn raise(qp: &Qp) -> Result<(), Errno> {
-    let attr = ibv_qp_attr { port_num: device::PORT, qkey: UDP_QKEY, ..ibv_qp_attr::default() };
+/// Puts a queue pair on the port of its id, and one for datagrams in RTS.
+fn begin(id: &CmId, qp: &Qp) -> Result<(), Errno> {
+    let port_num = id.port_num.get();
+    qp.enter_port_of_id(port_num)?;
+    if !id.has_datagrams() {
+        qp.show_state(IBV_QPS_INIT);
+        return Ok(());
+    }
+    let attr = ibv_qp_attr { port_num, qkey: UDP_QKEY, ..ibv_qp_attr::default() };
     let steps = [
         (IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY),
         (IBV_QPS_RTR, 0),

@@ -10,17 +10,19 @@ use super::{addr, device};
 use crate::guard::Errno;
 use crate::verbs::Context;
 
+/// The port of an id whose address says none.
+const FIRST_PORT: u8 = 1;
 /// Selector of a value in a path record.
 const EXACTLY: u8 = 2;
 /// `IBV_RATE_10_GBPS`
 const RATE_10_GBPS: u8 = 3;
 
 impl CmId {
-    /// Puts the id on the device of its address.
+    /// Puts the id on the device and the port of its address.
     pub(super) fn enter_device(&self) -> Result<(), Errno> {
         let context = device::context(self.id.device_place().unwrap_or(0))?;
         self.verbs.set(context.as_abi());
-        self.port_num.set(device::PORT);
+        self.port_num.set(self.id.port_number().unwrap_or(FIRST_PORT));
         if self.pd.get().is_null() {
             self.pd.set(device::default_pd(context)?);
         }
@@ -43,14 +45,14 @@ impl CmId {
         context.is_ok_and(|context| context.device().personality() == Personality::Roce)
     }
 
-    /// The index of an address of this host in the table of the id's device.
+    /// The index of an address of this host in the table of the id's port.
     pub(super) fn gid_index(&self, gid: &[u8; 16]) -> Option<u8> {
         let verbs = self.verbs.get();
         if verbs.is_null() {
             return None;
         }
         // SAFETY: set by `enter_device`, to a context that is never closed.
-        unsafe { Context::of(verbs) }.gid_index(gid)
+        unsafe { Context::of(verbs) }.gid_index(self.port_num.get(), gid)
     }
 
     /// Has the program see the addresses that the id has.

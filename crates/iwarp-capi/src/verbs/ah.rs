@@ -12,14 +12,12 @@ use iwarp::{AddressVector, Peer};
 use super::Context;
 use super::handles::{Entry, no_handle};
 use super::pd::Pd;
+use super::query::check_port;
 use crate::abi::flags::IBV_WC_GRH;
 use crate::abi::{ibv_ah, ibv_ah_attr, ibv_wc};
 use crate::calls::called;
 use crate::guard::{self, Errno};
 use crate::refuse::{given, refuse};
-
-/// The only port.
-const PORT: u8 = 1;
 
 /// The address that a destination's GID stands for.
 pub(super) fn destination(raw: &[u8; 16]) -> Result<IpAddr, Errno> {
@@ -37,15 +35,13 @@ pub(super) fn destination(raw: &[u8; 16]) -> Result<IpAddr, Errno> {
 /// `EINVAL` where the place in the GID table is empty, or its address is of another family than the
 /// destination.
 pub(super) fn way(context: &Context, attr: &ibv_ah_attr) -> Result<AddressVector, Errno> {
-    if attr.port_num != PORT {
-        return Err(refuse!(EINVAL, "port_num is {}; the only port is {PORT}", attr.port_num));
-    }
+    let port = check_port(context, attr.port_num.into())?;
     let route = &attr.grh;
     let (source, destination) = if attr.is_global != 0 {
-        let local = context.source(route.sgid_index)?;
+        let local = context.source(port, route.sgid_index)?;
         (local.addr, destination(&route.dgid.raw)?)
     } else if attr.dlid != 0 {
-        let peer = Peer::from_lid(context.device(), attr.dlid, 0, 0)?;
+        let peer = Peer::from_lid_at(&context.device().port_gid_table(port)?, attr.dlid, 0, 0)?;
         (peer.local, peer.gid)
     } else {
         return Err(refuse!(EINVAL, "no destination: neither is_global and a GID, nor a LID"));
@@ -90,9 +86,11 @@ fn way_back(
         NoAnswer::Multicast => refuse!(EINVAL, "a datagram to a group is not answered from there"),
     })?;
     attr.is_global = 1;
-    let index = context.gid_index(&Gid::raw_of(back.source));
-    attr.grh.sgid_index =
-        index.ok_or_else(|| refuse!(EINVAL, "{} is not in the GID table any more", back.source))?;
+    let port = check_port(context, port_num.into())?;
+    let index = context.gid_index(port, &Gid::raw_of(back.source));
+    attr.grh.sgid_index = index.ok_or_else(|| {
+        refuse!(EINVAL, "{} is not in the GID table of port {port} any more", back.source)
+    })?;
     attr.grh.dgid.raw = Gid::raw_of(back.destination);
     attr.grh.flow_label = back.flow_label;
     attr.grh.hop_limit = back.hop_limit;

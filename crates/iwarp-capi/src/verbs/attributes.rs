@@ -128,9 +128,10 @@ pub(super) fn check_values(context: &Context, attr: &ibv_qp_attr, mask: u32) -> 
     let limits = context.device().attributes();
     let (reads, served): (u32, u32) =
         (limits.max_qp_init_rd_atom.into(), limits.max_qp_rd_atom.into());
+    let ports = limits.phys_port_cnt.into();
     static VALUES: [Site; 11] = [const { Site::new() }; 11];
     let values = [
-        (IBV_QP_PORT, "port_num", u32::from(attr.port_num), 1, 1),
+        (IBV_QP_PORT, "port_num", u32::from(attr.port_num), 1, ports),
         (IBV_QP_PKEY_INDEX, "pkey_index", attr.pkey_index.into(), 0, 0),
         (IBV_QP_PATH_MTU, "path_mtu", attr.path_mtu, 1, 5),
         (IBV_QP_TIMEOUT, "timeout", attr.timeout.into(), 0, 31),
@@ -146,7 +147,7 @@ pub(super) fn check_values(context: &Context, attr: &ibv_qp_attr, mask: u32) -> 
             served,
         ),
         (IBV_QP_DEST_QPN, "dest_qp_num", attr.dest_qp_num, 0, 0x00ff_ffff),
-        (IBV_QP_AV, "ah_attr.port_num", attr.ah_attr.port_num.into(), 1, 1),
+        (IBV_QP_AV, "ah_attr.port_num", attr.ah_attr.port_num.into(), 1, ports),
     ];
     for ((flag, name, value, least, most), site) in values.into_iter().zip(&VALUES) {
         if has(flag) && !(least..=most).contains(&value) {

@@ -82,6 +82,7 @@ pub(super) fn modify(qp: &Qp, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno
         ));
     }
     check_values(qp.context(), attr, mask)?;
+    qp.enter_port(attr, mask)?;
     tell(qp, attr, mask, (from, to) == (QpState::Init, QpState::Rtr))?;
     if from != to {
         qp.queue_pair.modify(to)?;
@@ -103,7 +104,7 @@ fn tell(qp: &Qp, attr: &ibv_qp_attr, mask: u32, to_rtr: bool) -> Result<(), Errn
     let mut now = *told;
     if to_rtr && qp.kind == QpType::Ud {
         // A message is one packet, and any of the port's addresses may be its way out.
-        now.path_mtu = path_octets(qp.context())?;
+        now.path_mtu = path_octets(qp.context(), qp.attr()?.port_num)?;
     }
     if has(IBV_QP_AV) {
         now.address = Some(ah::way(qp.context(), &attr.ah_attr)?);

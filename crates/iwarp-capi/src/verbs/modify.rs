@@ -74,15 +74,16 @@ fn retry(attr: &ibv_qp_attr) -> Retry {
 
 /// The peer that the program names when it takes the queue pair to RTR.
 fn peer(qp: &Qp, attr: &ibv_qp_attr) -> Result<Peer, Errno> {
-    let (way, device) = (&attr.ah_attr, qp.context().device());
+    let (way, port) = (&attr.ah_attr, attr.ah_attr.port_num);
     // Programs that draw 32 bits leave it to the hardware to drop some.
     let psn = attr.rq_psn & 0x00ff_ffff;
     let mut peer = if way.is_global != 0 {
-        let local = qp.context().source(way.grh.sgid_index)?;
+        let local = qp.context().source(port, way.grh.sgid_index)?;
         let addr = ah::destination(&way.grh.dgid.raw)?;
         Peer::new(&local, addr, attr.dest_qp_num, psn)
     } else {
-        Peer::from_lid(device, way.dlid, attr.dest_qp_num, psn)?
+        let gids = qp.context().device().port_gid_table(port)?;
+        Peer::from_lid_at(&gids, way.dlid, attr.dest_qp_num, psn)?
     };
     peer.ird = attr.max_dest_rd_atomic.into();
     Ok(peer)
@@ -127,6 +128,7 @@ pub fn modify(qp: &Qp, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
     check_mask(attr, mask, from)?;
     check_values(qp.context(), attr, mask)?;
     if mask & IBV_QP_STATE == 0 {
+        qp.enter_port(attr, mask)?;
         store(&mut *qp.attr()?, attr, mask);
         restrict(qp, attr, mask);
         qp.show();
@@ -158,6 +160,7 @@ pub fn modify(qp: &Qp, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
     {
         qp.set_managed();
     }
+    qp.enter_port(attr, mask)?;
     store(&mut *qp.attr()?, attr, mask);
     let only_noted = qp.is_managed()
         && qp.queue_pair.state() == QpState::Init

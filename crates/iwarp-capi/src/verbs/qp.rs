@@ -122,6 +122,18 @@ impl Qp {
         Ok(self.attr.check()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Puts it on the port that the program names, if it does.
+    ///
+    /// # Errors
+    ///
+    /// As for [`QueuePair::set_port`].
+    pub(super) fn enter_port(&self, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
+        if mask & IBV_QP_PORT != 0 {
+            self.queue_pair.set_port(attr.port_num)?;
+        }
+        Ok(())
+    }
+
     /// The attributes that the library was told of one over datagrams; `ENODEV` in a forked child.
     pub(super) fn told(&self) -> Result<MutexGuard<'_, DatagramAttributes>, Errno> {
         Ok(self.told.check()?.lock().unwrap_or_else(PoisonError::into_inner))
@@ -149,6 +161,17 @@ impl Qp {
         self.abi.base.state.load(Relaxed)
     }
 
+    /// Puts it on the port of the connection manager's id.
+    ///
+    /// # Errors
+    ///
+    /// As for [`QueuePair::set_port`]; `ENODEV` in a forked child.
+    pub fn enter_port_of_id(&self, port_num: u8) -> Result<(), Errno> {
+        self.queue_pair.set_port(port_num)?;
+        self.attr()?.port_num = port_num;
+        Ok(())
+    }
+
     /// Has the program see this state (`IBV_QPS_...`).
     pub fn show_state(&self, state: c_uint) {
         self.abi.base.state.store(state, Relaxed);
@@ -169,6 +192,7 @@ impl Qp {
                 srq,
                 kind: self.init.qp_type as u8,
                 state: number(self.state()) as u8,
+                port: attr.port_num,
                 moved: self.queue_pair.moves_within_host(),
             }
         };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The properties of the device and its port.
+//! The properties of the device and its ports.
 
 use std::ffi::c_int;
 
@@ -13,15 +13,12 @@ use super::list::{self, write_str};
 use super::{dm, handles};
 use crate::abi::flags::*;
 use crate::abi::{
-    Plain, ibv_context, ibv_device, ibv_device_attr, ibv_device_attr_ex, ibv_gid, ibv_gid_entry,
-    ibv_odp_caps, ibv_port_attr, ibv_values_ex,
+    Plain, ibv_device, ibv_device_attr, ibv_device_attr_ex, ibv_gid, ibv_gid_entry, ibv_odp_caps,
+    ibv_port_attr, ibv_values_ex,
 };
 use crate::calls::{Shown as _, called};
 use crate::guard::{self, Errno};
 use crate::refuse::{decline, refuse};
-
-/// The only port.
-const PORT: u32 = 1;
 
 /// The only partition.
 const DEFAULT_PKEY: u16 = 0xffff;
@@ -103,8 +100,8 @@ fn attributes(context: &Context) -> ibv_device_attr {
     attr
 }
 
-fn port(context: &Context) -> Result<ibv_port_attr, Errno> {
-    let gids = context.device().gid_table()?;
+fn port(context: &Context, number: u8) -> Result<ibv_port_attr, Errno> {
+    let gids = context.device().port_gid_table(number)?;
     let speed = context.device().speed();
     Ok(ibv_port_attr {
         state: IBV_PORT_ACTIVE,
@@ -114,7 +111,7 @@ fn port(context: &Context) -> Result<ibv_port_attr, Errno> {
         port_cap_flags: IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS,
         max_msg_sz: context.device().attributes().max_msg_sz,
         pkey_tbl_len: 1,
-        lid: context.device().lid()?,
+        lid: context.device().port_lid(number)?,
         max_vl_num: 1,
         active_width: speed.active_width(),
         active_speed: speed.active_speed(),
@@ -132,8 +129,8 @@ fn active_mtu(gids: &[Gid]) -> u32 {
 }
 
 /// Bytes of the longest message that is one packet, as `ibv_query_port` tells it by `active_mtu`.
-pub(super) fn path_octets(context: &Context) -> Result<u32, Errno> {
-    Ok(128 << active_mtu(&context.device().gid_table()?))
+pub(super) fn path_octets(context: &Context, port: u8) -> Result<u32, Errno> {
+    Ok(128 << active_mtu(&context.device().port_gid_table(port)?))
 }
 
 /// The number of the largest InfiniBand MTU that packets of `mtu` bytes could carry with their
@@ -146,11 +143,18 @@ fn mtu_number(mtu: u32) -> u32 {
         .map_or(1, |number| number + 1)
 }
 
-fn check_port(port_num: u32) -> Result<(), Errno> {
-    if port_num == PORT {
-        return Ok(());
+/// The number of one of the device's ports.
+///
+/// # Errors
+///
+/// `EINVAL` where there is no such port.
+pub(super) fn check_port(context: &Context, port_num: u32) -> Result<u8, Errno> {
+    let last = context.device().attributes().phys_port_cnt;
+    match u8::try_from(port_num) {
+        Ok(number @ 1..) if number <= last => Ok(number),
+        _ if last == 1 => Err(refuse!(EINVAL, "port_num is {port_num}; the only port is 1")),
+        _ => Err(refuse!(EINVAL, "port_num is {port_num}; the device has ports 1 to {last}")),
     }
-    Err(refuse!(EINVAL, "port_num is {port_num}; the only port is {PORT}"))
 }
 
 /// Copies as much of `from` as the caller has room for, and clears the rest.
@@ -193,7 +197,7 @@ pub(crate) extern "C" fn query_device_ex(
             device_cap_flags_ex: u64::from(attributes(context).device_cap_flags),
             odp_caps: odp_caps(),
             max_dm_size: dm::MAX as u64,
-            phys_port_cnt_ex: PORT,
+            phys_port_cnt_ex: context.device().attributes().phys_port_cnt.into(),
             ..ibv_device_attr_ex::zeroed()
         };
         // SAFETY: the program says how much room it has.
@@ -247,8 +251,8 @@ pub(crate) extern "C" fn query_port(
     len: usize,
 ) -> c_int {
     guard::errno(called!(ibv_query_port(context, port_num, attr, len)), || {
-        check_port(port_num.into())?;
-        let attributes = port(context)?;
+        let number = check_port(context, port_num.into())?;
+        let attributes = port(context, number)?;
         // SAFETY: the program says how much room it has.
         unsafe { write_prefix(attr, len, &attributes) };
         Ok(())
@@ -258,17 +262,17 @@ pub(crate) extern "C" fn query_port(
 /// `ibv_query_port_speed`, in units of 100 Mbit/s.
 pub extern "C" fn ibv_query_port_speed(context: &Context, port_num: u32, speed: &mut u64) -> c_int {
     guard::errno(called!(ibv_query_port_speed(context, port_num, speed)), || {
-        check_port(port_num)?;
+        check_port(context, port_num)?;
         *speed = u64::from(context.device().speed().gbit()) * 10;
         Ok(())
     })
 }
 
-fn entry(context: &Context, gid: &Gid) -> ibv_gid_entry {
+fn entry(context: &Context, port: u8, gid: &Gid) -> ibv_gid_entry {
     ibv_gid_entry {
         gid: ibv_gid { raw: gid.raw },
         gid_index: gid.index as u32,
-        port_num: PORT,
+        port_num: port.into(),
         gid_type: match context.device().personality() {
             Personality::Roce => IBV_GID_TYPE_ROCE_V2,
             _ => IBV_GID_TYPE_IB,
@@ -285,9 +289,9 @@ fn shown(gids: &[Gid]) -> Vec<&Gid> {
     if others.is_empty() { gids.iter().collect() } else { others }
 }
 
-/// The entry of a place in the table; `None` when it is empty.
-fn find(context: &Context, index: usize) -> Result<Option<Gid>, Errno> {
-    let gids = context.device().gid_table()?;
+/// The entry of a place in the table of a port; `None` when it is empty.
+fn find(context: &Context, port: u8, index: usize) -> Result<Option<Gid>, Errno> {
+    let gids = context.device().port_gid_table(port)?;
     if gids.last().is_none_or(|last| index > last.index) {
         // Programs read the table to its end.
         return Err(decline!(EINVAL, "GID index {index} is behind the end of the table"));
@@ -308,9 +312,9 @@ pub extern "C" fn ibv_query_gid(
     gid: *mut ibv_gid,
 ) -> c_int {
     guard::minus_one(called!(ibv_query_gid(context, port_num, index, gid)), || {
-        check_port(port_num.into())?;
+        let port = check_port(context, port_num.into())?;
         let index = usize::try_from(index).map_err(|_| refuse!(EINVAL, "index is {index}"))?;
-        let raw = find(context, index)?.map_or([0; 16], |found| found.raw);
+        let raw = find(context, port, index)?.map_or([0; 16], |found| found.raw);
         // SAFETY: the program passes room for one. Its own type may be less aligned.
         unsafe { gid.cast::<[u8; 16]>().write(raw) };
         Ok(0)
@@ -327,19 +331,19 @@ pub extern "C" fn _ibv_query_gid_ex(
     entry_size: usize,
 ) -> c_int {
     guard::errno(called!(ibv_query_gid_ex(context, port_num, index, to, flags, entry_size)), || {
-        check_port(port_num)?;
+        let port = check_port(context, port_num)?;
         if flags != 0 {
             return Err(decline!(EOPNOTSUPP, "flags {flags:#x} are not known"));
         }
-        let gid = find(context, index as usize)?;
+        let gid = find(context, port, index as usize)?;
         let gid = gid.ok_or_else(|| decline!(ENODATA, "GID index {index} is empty"))?;
         // SAFETY: the program says how much room it has.
-        unsafe { write_prefix(to, entry_size, &entry(context, &gid)) };
+        unsafe { write_prefix(to, entry_size, &entry(context, port, &gid)) };
         Ok(())
     })
 }
 
-/// `ibv_query_gid_table`: returns the number of entries, or a negative error number.
+/// `ibv_query_gid_table`, of all ports: returns the number of entries, or a negative error number.
 pub extern "C" fn _ibv_query_gid_table(
     context: &Context,
     entries: *mut ibv_gid_entry,
@@ -352,18 +356,21 @@ pub extern "C" fn _ibv_query_gid_table(
         if flags != 0 {
             return Err(decline!(EOPNOTSUPP, "flags {flags:#x} are not known"));
         }
-        let gids = context.device().gid_table()?;
-        let gids = shown(&gids);
-        if gids.len() > max_entries {
-            let (there, room) = (gids.len(), max_entries);
+        let mut all = Vec::new();
+        for port in 1..=context.device().attributes().phys_port_cnt {
+            let gids = context.device().port_gid_table(port)?;
+            all.extend(shown(&gids).into_iter().map(|gid| entry(context, port, gid)));
+        }
+        if all.len() > max_entries {
+            let (there, room) = (all.len(), max_entries);
             return Err(refuse!(EINVAL, "the table has {there} entries; there is room for {room}"));
         }
-        for (place, gid) in gids.iter().enumerate() {
+        for (place, entry) in all.iter().enumerate() {
             let to = entries.wrapping_byte_add(place * entry_size);
             // SAFETY: the program has room for `max_entries` of this size.
-            unsafe { write_prefix(to, entry_size, &entry(context, gid)) };
+            unsafe { write_prefix(to, entry_size, entry) };
         }
-        Ok(gids.len().cast_signed())
+        Ok(all.len().cast_signed())
     });
     call.ended(|| result.as_ref().map(isize::value).map_err(Errno::number));
     result.unwrap_or_else(|error| -(error.number() as isize))
@@ -377,8 +384,8 @@ pub extern "C" fn ibv_query_gid_type(
     gid_type: &mut u32,
 ) -> c_int {
     guard::minus_one(called!(ibv_query_gid_type(context, port_num, index, gid_type)), || {
-        check_port(port_num.into())?;
-        find(context, index as usize)?;
+        let port = check_port(context, port_num.into())?;
+        find(context, port, index as usize)?;
         *gid_type = match context.device().personality() {
             Personality::Roce => IBV_GID_TYPE_SYSFS_ROCE_V2,
             _ => IBV_GID_TYPE_SYSFS_IB_ROCE_V1,
@@ -389,13 +396,13 @@ pub extern "C" fn ibv_query_gid_type(
 
 /// `ibv_query_pkey`: in network order.
 pub extern "C" fn ibv_query_pkey(
-    _: *mut ibv_context,
+    context: &Context,
     port_num: u8,
     index: c_int,
     pkey: &mut u16,
 ) -> c_int {
-    guard::minus_one(called!(ibv_query_pkey(port_num, index, pkey)), || {
-        check_port(port_num.into())?;
+    guard::minus_one(called!(ibv_query_pkey(context, port_num, index, pkey)), || {
+        check_port(context, port_num.into())?;
         if index != 0 {
             return Err(decline!(EINVAL, "index is {index}; the table has one entry, 0"));
         }
@@ -405,9 +412,9 @@ pub extern "C" fn ibv_query_pkey(
 }
 
 /// `ibv_get_pkey_index`
-pub extern "C" fn ibv_get_pkey_index(_: *mut ibv_context, port_num: u8, pkey: u16) -> c_int {
-    guard::minus_one(called!(ibv_get_pkey_index(port_num, pkey)), || {
-        check_port(port_num.into())?;
+pub extern "C" fn ibv_get_pkey_index(context: &Context, port_num: u8, pkey: u16) -> c_int {
+    guard::minus_one(called!(ibv_get_pkey_index(context, port_num, pkey)), || {
+        check_port(context, port_num.into())?;
         if pkey == DEFAULT_PKEY.to_be() {
             return Ok(0);
         }
@@ -419,15 +426,15 @@ pub extern "C" fn ibv_get_pkey_index(_: *mut ibv_context, port_num: u8, pkey: u1
 unsafe impl Plain for ibv_gid_entry {}
 
 impl Context {
-    /// The place of an address in the GID table.
-    pub fn gid_index(&self, raw: &[u8; 16]) -> Option<u8> {
-        let gids = self.device().gid_table().ok()?;
+    /// The place of an address in the GID table of a port.
+    pub fn gid_index(&self, port: u8, raw: &[u8; 16]) -> Option<u8> {
+        let gids = self.device().port_gid_table(port).ok()?;
         u8::try_from(gids.iter().find(|entry| entry.raw == *raw)?.index).ok()
     }
 
-    /// The source address that a program means by a place in the GID table.
-    pub(crate) fn source(&self, index: u8) -> Result<Gid, Errno> {
-        let gids = self.device().gid_table()?;
+    /// The source address that a program means by a place in the GID table of a port.
+    pub(crate) fn source(&self, port: u8, index: u8) -> Result<Gid, Errno> {
+        let gids = self.device().port_gid_table(port)?;
         at_place(&gids, index.into()).cloned().ok_or_else(|| {
             let there: Vec<_> =
                 gids.iter().map(|gid| format!("{} ({})", gid.index, gid.addr)).collect();

@@ -6,6 +6,8 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::path::Path;
 
+use iwarp::Device;
+use iwarp::verbs::Gid;
 use iwarp_os::guid::in_groups;
 
 use super::context::engine;
@@ -88,22 +90,31 @@ fn answer(place: usize, file: &str) -> Option<String> {
         "hw_rev" => "1".to_owned(),
         "node_guid" => in_groups(&query::guid(place)),
         "sys_image_guid" => in_groups(&query::guid(0)),
-        "ports/1/state" => "4: ACTIVE".to_owned(),
-        "ports/1/phys_state" => "5: LinkUp".to_owned(),
-        "ports/1/link_layer" => "Ethernet".to_owned(),
-        "ports/1/pkeys/0" => "0xffff".to_owned(),
-        _ => return gid(place, file.strip_prefix("ports/1/")?),
+        _ => return port(&engine().ok()?.named_sibling(place).ok()?, file),
     };
     Some(text)
 }
 
+/// The facts about a port.
+fn port(device: &Device, file: &str) -> Option<String> {
+    let (number, file) = file.strip_prefix("ports/")?.split_once('/')?;
+    let number = number.parse().ok()?;
+    let gids = device.port_gid_table(number).ok()?;
+    let text = match file {
+        "state" => "4: ACTIVE",
+        "phys_state" => "5: LinkUp",
+        "link_layer" => "Ethernet",
+        "pkeys/0" => "0xffff",
+        _ => return gid(device, &gids, file),
+    };
+    Some(text.to_owned())
+}
+
 /// The facts about an entry of the GID table.
-fn gid(place: usize, file: &str) -> Option<String> {
+fn gid(device: &Device, gids: &[Gid], file: &str) -> Option<String> {
     let (kind, index) = file.rsplit_once('/')?;
     let index: usize = index.parse().ok()?;
-    let device = engine().ok()?.named_sibling(place).ok()?;
-    let gids = device.gid_table().ok()?;
-    let gid = query::at_place(&gids, index)?;
+    let gid = query::at_place(gids, index)?;
     match kind {
         "gids" => Some(in_groups(&gid.raw)),
         "gid_attrs/ndevs" => Some(gid.interface.clone()),
@@ -133,7 +144,9 @@ mod tests {
         assert_eq!(read(dir, c"board_id", 64), (5, "iwarp".to_owned()));
         assert_eq!(read(dir, c"board_id", 4), (3, "iwa".to_owned()));
         assert_eq!(read(dir, c"/ports/1/state", 64), (9, "4: ACTIVE".to_owned()));
-        assert_eq!(read(dir, c"ports/1/nonsense", 64).0, -1);
+        for none in [c"ports/1/nonsense", c"ports/2/state", c"ports/0/state", c"ports/x/state"] {
+            assert_eq!(read(dir, none, 64).0, -1, "{none:?}");
+        }
         assert_eq!(read(dir, c"node_guid", 64).0, 19);
         assert_eq!(read(dir, c"ports/1/gids/0", 64).0, 39);
         assert_eq!(read(dir, c"ports/1/link_layer", 64), (8, "Ethernet".to_owned()));

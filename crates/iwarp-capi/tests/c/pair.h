@@ -19,6 +19,8 @@ static struct ibv_pd *pd;
 static struct ibv_comp_channel *channel;
 static union ibv_gid gid;
 static struct side a, b;
+/* The port that both are on. */
+static unsigned char port_num = 1;
 /* The rights that each gives to the other. */
 static int rights = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 /* The Reads and Atomics that the queue pairs allow themselves. */
@@ -46,7 +48,7 @@ static void open_context(void)
 	CHECK(pd);
 	channel = ibv_create_comp_channel(context);
 	CHECK(channel);
-	CHECK(ibv_query_gid(context, 1, 0, &gid) == 0);
+	CHECK(ibv_query_gid(context, port_num, 0, &gid) == 0);
 }
 
 static void make(struct side *side, struct ibv_srq *srq)
@@ -77,7 +79,7 @@ static void step(struct ibv_qp *qp, struct ibv_qp *peer, enum ibv_qp_state state
 {
 	struct ibv_qp_attr attr = {
 		.qp_state = state,
-		.port_num = 1,
+		.port_num = port_num,
 		.qp_access_flags = rights,
 		.path_mtu = IBV_MTU_1024,
 		.dest_qp_num = peer->qp_num,
@@ -87,7 +89,7 @@ static void step(struct ibv_qp *qp, struct ibv_qp *peer, enum ibv_qp_state state
 		.timeout = 14,
 		.retry_cnt = 7,
 		.rnr_retry = rnr_retry,
-		.ah_attr = { .is_global = 1, .port_num = 1, .grh = { .dgid = gid, .hop_limit = 1 } },
+		.ah_attr = { .is_global = 1, .port_num = port_num, .grh = { .dgid = gid, .hop_limit = 1 } },
 	};
 	int mask = IBV_QP_STATE;
 

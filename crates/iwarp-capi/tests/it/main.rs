@@ -45,6 +45,7 @@
 //!
 //! c, devices and events
 //!   devices.c         devices that the user has named are there, with their interfaces
+//!   ports.c           each port of a device has its own addresses and queue pairs
 //!   addresses.c       the GID table follows the host's addresses
 //!   probed.c          masks, limits and attempts show the features that the device lacks
 //!   async.c           asynchronous events are told once, about the right object

@@ -146,19 +146,40 @@ fn addresses_that_come_and_go_are_known_at_once() {
     support::run("addresses_roce", &source!("addresses.c"), &[ROCE]);
 }
 
-/// Two devices, each with the addresses of one interface, like a RoCE card and like an RNIC.
-#[test]
-fn the_user_names_devices_and_gives_them_interfaces() {
+/// An interface beside lo.
+fn other_interface() -> String {
     // Interfaces of this network; /sys may be another's.
     let interfaces = std::fs::read_to_string("/proc/net/dev").expect("interfaces");
     let names =
         interfaces.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name.trim());
-    let other = names.filter(|name| *name != "lo").min();
-    let devices = other.map(|name| format!("mlx5_0={name}:roce:speed=40,rdma-lo=lo:iwarp"));
-    let devices = devices.expect("an interface beside lo");
+    names.filter(|name| *name != "lo").min().expect("an interface beside lo").to_owned()
+}
+
+/// Two devices, each with the addresses of one interface, like a RoCE card and like an RNIC.
+#[test]
+fn the_user_names_devices_and_gives_them_interfaces() {
+    let devices = format!("mlx5_0={}:roce:speed=40,rdma-lo=lo:iwarp", other_interface());
     support::run("devices", &source!("devices.c"), &[("IWARP_DEVICES", &devices)]);
     let said = support::run("no_devices", NO_DEVICES, &[("IWARP_DEVICES", "a=no such one")]);
     assert!(said.contains("IWARP_DEVICES=a=no such one: expected names"), "{said}");
+}
+
+/// A device with two ports, each with the addresses of one interface.
+#[test]
+fn the_user_gives_a_device_several_ports() {
+    let other = other_interface();
+    let devices = format!("mlx4_0={other}+lo");
+    let variables = [("IWARP_DEVICES", &*devices), ("OTHER", &other)];
+    for (name, wire) in [("ports", "auto"), ("ports_roce", "roce")] {
+        let variables = [&variables[..], &[("IWARP_WIRE", wire)]].concat();
+        let said = support::run(name, &source!("ports.c"), &variables);
+        for line in [
+            "ibv_query_port: port_num is 0; the device has ports 1 to 2 (EINVAL)",
+            "ibv_modify_qp: port_num is 3; it can be 1 to 2",
+        ] {
+            assert!(said.contains(line), "{said}");
+        }
+    }
 }
 
 #[test]

@@ -65,6 +65,8 @@ pub struct Pair {
     pub kind: u8,
     /// `IBV_QPS_*`.
     pub state: u8,
+    /// The number of its port; 0 where it is not known.
+    pub port: u8,
     /// Its connection goes by memory that both ends share.
     pub moved: bool,
 }
@@ -80,6 +82,8 @@ pub struct Id {
     pub kind: u8,
     /// Linux's number of its state.
     pub state: u8,
+    /// The number of its port, 15 at most; 0 where it is not known.
+    pub port: u8,
     /// Its address, without flow and scope.
     pub local: Option<SocketAddr>,
     /// The peer's.
@@ -113,7 +117,7 @@ impl Row {
                 let psns = pack(pair.sq_psn, pair.rq_psn);
                 (
                     PAIR,
-                    [pair.kind, pair.state, pair.moved.into(), 0, 0],
+                    [pair.kind, pair.state, pair.moved.into(), pair.port, 0],
                     [numbers, psns, u64::from(pair.srq), 0],
                 )
             }
@@ -124,7 +128,8 @@ impl Row {
                 let (peer, [c, d], peer_port) = address_words(id.peer);
                 of = pack(id.pair, u32::from(local_port) | u32::from(peer_port) << 16);
                 let [s0, s1] = id.space.to_le_bytes();
-                (ID, [id.kind, id.state, s0, s1, local | peer << 2], [a, b, c, d])
+                let ends = local | peer << 2 | id.port << 4;
+                (ID, [id.kind, id.state, s0, s1, ends], [a, b, c, d])
             }
         };
         let ([d0, d1], [t, u, v, w, x]) = (self.device.to_le_bytes(), details);
@@ -147,6 +152,7 @@ impl Row {
                 srq: low(c),
                 kind: t,
                 state: u,
+                port: w,
                 moved: v != 0,
             }),
             REGION => Object::Region { length: a },
@@ -156,6 +162,7 @@ impl Row {
                 space: u16::from_le_bytes([v, w]),
                 kind: t,
                 state: u,
+                port: x >> 4,
                 local: address_of(x, [a, b], high(of) as u16),
                 peer: address_of(x >> 2, [c, d], (high(of) >> 16) as u16),
             }),
@@ -224,6 +231,7 @@ mod tests {
             srq: 9,
             kind: 2,
             state: 3,
+            port: 2,
             moved: true,
         };
         let objects = [
@@ -249,7 +257,7 @@ mod tests {
 
     fn id(local: Option<&str>, peer: Option<&str>) -> Id {
         let [local, peer] = [local, peer].map(|text| text.map(|text| text.parse().unwrap()));
-        Id { pair: 0xff_ffff, space: 0x106, kind: 2, state: 8, local, peer }
+        Id { pair: 0xff_ffff, space: 0x106, kind: 2, state: 8, port: 15, local, peer }
     }
 
     #[test]

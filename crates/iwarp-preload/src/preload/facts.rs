@@ -9,7 +9,7 @@ use super::netlink::{Device, Devices, Facts, Listed, OBJECTS, Object};
 use super::{ledger, roster};
 
 /// Bytes that the description may have: that of as many devices as a process can have.
-pub(super) const TEXT: usize = 16 << 10;
+pub(super) const TEXT: usize = 24 << 10;
 
 /// Bytes of the path of a counter below the tree's folders.
 const PATH: usize = 256;
@@ -31,9 +31,11 @@ impl Facts for Shown<'_> {
         self.0.device(index)
     }
 
-    fn counter(&self, device: &Device<'_>, place: usize) -> Option<(&[u8], u64)> {
+    fn counter(&self, device: &Device<'_>, port: u32, place: usize) -> Option<(&[u8], u64)> {
         let name = self.0.counter(place)?;
-        let parts: [&[u8]; 4] = [b"/", device.name, b"/ports/1/hw_counters/", name];
+        // A device has eight ports at most.
+        let digit = [b'0'.wrapping_add(port.try_into().ok()?)];
+        let parts: [&[u8]; 6] = [b"/", device.name, b"/ports/", &digit, b"/hw_counters/", name];
         let mut path = [0; PATH];
         let length = parts.iter().fold(0_usize, |sum, part| sum.wrapping_add(part.len()));
         // The last byte stays zero.

@@ -15,7 +15,7 @@ pub trait Facts {
     fn device(&self, index: u32) -> Option<Device<'_>>;
 
     /// Name and value of a counter of a device's port; they too have places from 0 on.
-    fn counter(&self, device: &Device<'_>, place: usize) -> Option<(&[u8], u64)>;
+    fn counter(&self, device: &Device<'_>, port: u32, place: usize) -> Option<(&[u8], u64)>;
 
     /// Numbers of a device's objects, in the order of [`OBJECTS`].
     fn objects(&self, device: &Device<'_>) -> [u64; OBJECTS.len()];
@@ -46,7 +46,6 @@ const SHARED: u8 = 1;
 /// `IBV_PORT_ACTIVE`.
 const ACTIVE: u8 = 4;
 const LINK_UP: u8 = 5;
-pub(super) const PORT: u32 = 1;
 /// `RDMA_COUNTER_MODE_NONE`.
 const NO_MODE: u32 = 0;
 
@@ -108,8 +107,8 @@ impl<'a, F: Facts, S: FnMut(&[u8]) -> bool> Answer<'a, F, S> {
                 self.message(request, |out| describe(out, &device))
             }
             CMD_PORT_GET => {
-                let device = self.port(request)?;
-                self.message(request, |out| describe_port(out, &device))
+                let (device, port) = self.port(request)?;
+                self.message(request, |out| describe_port(out, &device, port))
             }
             CMD_SYS_GET => self.message(request, |out| {
                 out.u8(SYS_ATTR_NETNS_MODE, SHARED);
@@ -138,7 +137,10 @@ impl<'a, F: Facts, S: FnMut(&[u8]) -> bool> Answer<'a, F, S> {
             CMD_RES_GET => self.all(|answer, device| answer.summary(request, device)),
             CMD_PORT_GET => {
                 let device = self.device(request)?;
-                self.message(request, |out| describe_port(out, &device))
+                for port in 1..=device.ports.count() {
+                    self.message(request, |out| describe_port(out, &device, port))?;
+                }
+                Ok(())
             }
             // No queue pair and no region has counters of its own.
             CMD_STAT_GET => match request.needed(ATTR_STAT_RES)? as u16 {
@@ -172,12 +174,13 @@ impl<'a, F: Facts, S: FnMut(&[u8]) -> bool> Answer<'a, F, S> {
     /// Lists the objects of a kind, in as many messages as it takes.
     fn list(&mut self, request: &Message<'_>, kind: Kind) -> Result<(), i32> {
         let (facts, device) = (self.facts, self.device(request)?);
-        if request.number(ATTR_PORT_INDEX)?.is_some_and(|port| port != PORT) {
+        let of_port = request.number(ATTR_PORT_INDEX)?;
+        if of_port.is_some_and(|port| !device.ports.has(port)) {
             return Err(EINVAL);
         }
         let mut begun: Option<List> = None;
         facts.each(&device, &mut |listed| {
-            if !kind.has(listed) {
+            if !kind.has(listed) || !list::is_of_port(listed, of_port) {
                 return true;
             }
             // An object that does not fit is the first of the next datagram.
@@ -237,13 +240,13 @@ impl<'a, F: Facts, S: FnMut(&[u8]) -> bool> Answer<'a, F, S> {
         let object = request.number(ATTR_STAT_RES)?;
         match object.map(|object| object as u16) {
             None => {
-                let device = self.port(request)?;
+                let (device, port) = self.port(request)?;
                 self.message(request, |out| {
                     handle(out, &device);
-                    out.u32(ATTR_PORT_INDEX, PORT);
+                    out.u32(ATTR_PORT_INDEX, port);
                     let table = out.open_nested(ATTR_STAT_HWCOUNTERS);
                     let mut place = 0_usize;
-                    while let Some((name, value)) = facts.counter(&device, place) {
+                    while let Some((name, value)) = facts.counter(&device, port, place) {
                         let entry = out.open_nested(ATTR_STAT_HWCOUNTER_ENTRY);
                         out.text(ATTR_STAT_HWCOUNTER_ENTRY_NAME, name);
                         out.u64(ATTR_STAT_HWCOUNTER_ENTRY_VALUE, value);
@@ -256,10 +259,10 @@ impl<'a, F: Facts, S: FnMut(&[u8]) -> bool> Answer<'a, F, S> {
             // The mode in which queue pairs have counters of their own.
             Some(ATTR_RES_QP) => {
                 request.needed(ATTR_STAT_MODE)?;
-                let device = self.port(request)?;
+                let (device, port) = self.port(request)?;
                 self.message(request, |out| {
                     handle(out, &device);
-                    out.u32(ATTR_PORT_INDEX, PORT);
+                    out.u32(ATTR_PORT_INDEX, port);
                     out.u32(ATTR_STAT_MODE, NO_MODE);
                 })
             }
@@ -273,10 +276,11 @@ impl<'a, F: Facts, S: FnMut(&[u8]) -> bool> Answer<'a, F, S> {
         self.facts.device(request.needed(ATTR_DEV_INDEX)?).ok_or(EINVAL)
     }
 
-    /// Likewise, whose port it names as well.
-    fn port(&self, request: &Message<'_>) -> Result<Device<'a>, i32> {
+    /// Likewise, and the number of its port that it names as well.
+    fn port(&self, request: &Message<'_>) -> Result<(Device<'a>, u32), i32> {
         let device = self.device(request)?;
-        if request.needed(ATTR_PORT_INDEX)? == PORT { Ok(device) } else { Err(EINVAL) }
+        let port = request.needed(ATTR_PORT_INDEX)?;
+        if device.ports.has(port) { Ok((device, port)) } else { Err(EINVAL) }
     }
 
     /// Writes a message into the datagram, or into the next one where it does not fit.
@@ -358,7 +362,7 @@ fn handle(out: &mut Datagram, device: &Device<'_>) {
 fn describe(out: &mut Datagram, device: &Device<'_>) {
     handle(out, device);
     // The number of its ports.
-    out.u32(ATTR_PORT_INDEX, PORT);
+    out.u32(ATTR_PORT_INDEX, device.ports.count());
     out.u64(ATTR_CAP_FLAGS, device.flags);
     out.text(ATTR_FW_VERSION, device.firmware);
     out.u64(ATTR_NODE_GUID, device.node_guid);
@@ -367,12 +371,12 @@ fn describe(out: &mut Datagram, device: &Device<'_>) {
     out.text(ATTR_DEV_PROTOCOL, device.protocol);
 }
 
-fn describe_port(out: &mut Datagram, device: &Device<'_>) {
+fn describe_port(out: &mut Datagram, device: &Device<'_>, port: u32) {
     handle(out, device);
-    out.u32(ATTR_PORT_INDEX, PORT);
+    out.u32(ATTR_PORT_INDEX, port);
     out.u8(ATTR_PORT_STATE, ACTIVE);
     out.u8(ATTR_PORT_PHYS_STATE, LINK_UP);
-    if let Some((index, name)) = device.interface {
+    if let Some((index, name)) = device.ports.interface(port) {
         out.u32(ATTR_NDEV_INDEX, index);
         out.text(ATTR_NDEV_NAME, name);
     }

@@ -9,7 +9,7 @@
 #[derive(Clone, Copy, Debug)]
 pub struct Devices<'a>(&'a [u8]);
 
-/// A device, with its one port.
+/// A device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Device<'a> {
     /// Its place in the list.
@@ -28,8 +28,41 @@ pub struct Device<'a> {
     pub system_guid: u64,
     /// `IBV_DEVICE_*`.
     pub flags: u64,
-    /// The interface below it, and its index.
-    pub interface: Option<(u32, &'a [u8])>,
+    /// Its ports.
+    pub ports: Ports<'a>,
+}
+
+/// The ports of a device, which have numbers from 1 on: an interface's index and name for each.
+/// Without any words there is one port; index 0 stands for no interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ports<'a>(&'a [u8]);
+
+impl<'a> Ports<'a> {
+    /// Their number.
+    pub fn count(self) -> u32 {
+        let (mut rest, mut count) = (self.0, 0_u32);
+        while word(&mut rest).and_then(|_| word(&mut rest)).is_some() {
+            count = count.wrapping_add(1);
+        }
+        count.max(1)
+    }
+
+    /// True if there is a port of this number.
+    pub fn has(self, number: u32) -> bool {
+        (1..=self.count()).contains(&number)
+    }
+
+    /// The interface below a port, and its index.
+    pub fn interface(self, number: u32) -> Option<(u32, &'a [u8])> {
+        let mut rest = self.0;
+        for _ in 1..number {
+            word(&mut rest)?;
+            word(&mut rest)?;
+        }
+        let index = self::number(word(&mut rest)?)?.try_into().ok()?;
+        let name = word(&mut rest)?;
+        if index == 0 { None } else { Some((index, name)) }
+    }
 }
 
 impl<'a> Devices<'a> {
@@ -70,10 +103,7 @@ impl<'a> Device<'a> {
             node_guid: number(word(line)?)?,
             system_guid: number(word(line)?)?,
             flags: number(word(line)?)?,
-            interface: match word(line) {
-                Some(interface) => Some((number(interface)?.try_into().ok()?, word(line)?)),
-                None => None,
-            },
+            ports: Ports(line),
         })
     }
 }

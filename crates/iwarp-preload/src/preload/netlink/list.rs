@@ -62,6 +62,22 @@ impl Kind {
     }
 }
 
+/// The number of a port, where a process may not have said it.
+fn port_of(said: u8) -> u32 {
+    said.max(1).into()
+}
+
+/// True if an object is listed where those of one port are asked for, as in the kernel: others than
+/// queue pairs and ids are on none.
+pub(super) fn is_of_port(listed: &Listed, asked: Option<u32>) -> bool {
+    let own = match listed.row.object {
+        Object::Pair(pair) => pair.port,
+        Object::Id(id) => id.port,
+        _ => return true,
+    };
+    asked.is_none_or(|asked| asked == port_of(own))
+}
+
 /// A list in a message that has begun.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct List {
@@ -160,7 +176,7 @@ const CONNECTED: [u8; 2] = [2, 3];
 
 fn describe_pair(out: &mut Datagram, pair: &Pair) {
     if pair.state != RESET {
-        out.u32(ATTR_PORT_INDEX, super::answer::PORT);
+        out.u32(ATTR_PORT_INDEX, port_of(pair.port));
     }
     out.u32(ATTR_RES_LQPN, pair.number);
     let is_connected = CONNECTED.contains(&pair.kind);
@@ -184,7 +200,7 @@ fn describe_pair(out: &mut Datagram, pair: &Pair) {
 }
 
 fn describe_id(out: &mut Datagram, id: &Id) {
-    out.u32(ATTR_PORT_INDEX, super::answer::PORT);
+    out.u32(ATTR_PORT_INDEX, port_of(id.port));
     if id.pair != 0 {
         out.u32(ATTR_RES_LQPN, id.pair);
         out.u8(ATTR_RES_TYPE, id.kind);

@@ -25,7 +25,7 @@ mod write;
 mod tests;
 
 pub use answer::{Facts, Listed, OBJECTS, answer};
-pub use device::{Device, Devices};
+pub use device::{Device, Devices, Ports};
 pub use read::{Message, attribute};
 pub use row::{Id, Object, Pair, Row, WORDS as ROW_WORDS, check};
 pub use write::DATAGRAM;

@@ -3,6 +3,7 @@
 //! Requests as programs send them, and any others.
 
 mod lists;
+mod ports;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -21,8 +22,8 @@ const TEXT: &[u8] = b"tx_bytes rx_bytes\n\
 const PORT: u32 = 4711;
 const SEQUENCE: u32 = 99;
 
-/// The facts of a text, with a counter's place as its value, and as many regions of the first
-/// device as it says beside other objects.
+/// The facts of a text, with a counter's port and place as its value, and as many regions of the
+/// first device as it says beside other objects.
 struct Canned(Devices<'static>, u32);
 
 impl Facts for Canned {
@@ -30,8 +31,8 @@ impl Facts for Canned {
         self.0.device(index)
     }
 
-    fn counter(&self, _: &Device<'_>, place: usize) -> Option<(&[u8], u64)> {
-        Some((self.0.counter(place)?, place as u64))
+    fn counter(&self, _: &Device<'_>, port: u32, place: usize) -> Option<(&[u8], u64)> {
+        Some((self.0.counter(place)?, u64::from(port) * 10 + place as u64))
     }
 
     fn objects(&self, device: &Device<'_>) -> [u64; OBJECTS.len()] {
@@ -65,6 +66,7 @@ const OTHERS: [Object; 7] = [
         srq: 4,
         kind: 2,
         state: 3,
+        port: 0,
         moved: true,
     }),
     Object::Pair(Pair {
@@ -75,6 +77,7 @@ const OTHERS: [Object; 7] = [
         srq: 0,
         kind: 4,
         state: 0,
+        port: 1,
         moved: false,
     }),
     Object::Id(Id {
@@ -82,6 +85,7 @@ const OTHERS: [Object; 7] = [
         space: 0x106,
         kind: 2,
         state: 5,
+        port: 1,
         local: Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7174)),
         peer: Some(SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 9)),
     }),
@@ -213,7 +217,7 @@ fn counters_and_objects_are_told() {
             (text(entry, ATTR_STAT_HWCOUNTER_ENTRY_NAME), value)
         })
         .collect();
-    assert_eq!(counters, [("tx_bytes", Some(0)), ("rx_bytes", Some(1))]);
+    assert_eq!(counters, [("tx_bytes", Some(10)), ("rx_bytes", Some(11))]);
 
     let sent = datagrams(&request(CMD_RES_GET, NLM_F_DUMP, &[]), TEXT);
     let messages = messages(&sent);
