@@ -140,17 +140,17 @@ fn on_demand() -> [Fact; 5] {
 }
 
 /// `listed`: the GIDs that programs find by looking through the table.
-pub(super) fn of_port(device: &Device, listed: &[Gid]) -> Result<Vec<Fact>> {
+pub(super) fn of_port(device: &Device, port: u8, listed: &[Gid]) -> Result<Vec<Fact>> {
     const NONE: u32 = 0;
     let limits = device.attributes();
-    let (active, number) = active_mtu(device.gids()?.first().and_then(|gid| gid.mtu));
+    let (active, number) = active_mtu(device.port_gid_table(port)?.first().and_then(|gid| gid.mtu));
     let places = listed.last().map_or(0, |gid| gid.index + 1);
     let mut facts = vec![
         Fact::word("state", "PORT_ACTIVE", 4),
         Fact::word("max_mtu", "4096", 5),
         Fact::word("active_mtu", active, number),
         Fact::number("sm_lid", NONE),
-        Fact::number("port_lid", device.lid()?),
+        Fact::number("port_lid", device.port_lid(port)?),
         Fact::hex("port_lmc", NONE, 2),
         Fact::text("link_layer", "Ethernet"),
     ];

@@ -17,8 +17,8 @@ use fact::Fact;
 /// Show the RDMA devices of this machine, as ibv_devinfo does.
 ///
 /// There is one device, with one port, unless IWARP_DEVICES names others. It answers on all
-/// addresses of the machine, or of the interface that IWARP_DEVICES gives it, which are the entries
-/// of its GID table. It needs no set-up.
+/// addresses of the machine, or of the interfaces that IWARP_DEVICES gives to its ports, which are
+/// the entries of their GID tables. It needs no set-up.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -49,21 +49,25 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     devices.iter().try_for_each(|device| show(device, args.verbose))
 }
 
-/// The entries of the GID table: those that programs find by looking through it, which leaves out
-/// loopback addresses where there are others, and the rest.
-fn gids(device: &Device) -> Result<(Vec<Gid>, Vec<Gid>)> {
-    let all = device.gids()?;
+/// The entries of a port's GID table: those that programs find by looking through it, which leaves
+/// out loopback addresses where there are others, and the rest.
+fn gids(device: &Device, port: u8) -> Result<(Vec<Gid>, Vec<Gid>)> {
+    let all = device.port_gid_table(port)?.to_vec();
     let (loopback, others): (Vec<Gid>, Vec<Gid>) =
         all.into_iter().partition(|gid| gid.addr.is_loopback());
     Ok(if others.is_empty() { (loopback, others) } else { (others, loopback) })
 }
 
 fn show(device: &Device, verbose: bool) -> Result<()> {
-    let (listed, hidden) = gids(device)?;
     println!("hca_id: {}", device.name());
     print(4, verbose, &facts::of_device(device));
-    println!("        port:   1");
-    let mut port = facts::of_port(device, &listed)?;
+    (1..=device.attributes().phys_port_cnt).try_for_each(|port| show_port(device, port, verbose))
+}
+
+fn show_port(device: &Device, number: u8, verbose: bool) -> Result<()> {
+    let (listed, hidden) = gids(device, number)?;
+    println!("        port:   {number}");
+    let mut port = facts::of_port(device, number, &listed)?;
     let kind = facts::gid_type(device);
     let entry = |gid: &Gid, note: &str| {
         let shown = format!("{}, {kind} ({}{note})", facts::text(gid), gid.interface);
@@ -88,7 +92,16 @@ fn print(indent: usize, verbose: bool, facts: &[Fact]) {
 }
 
 fn as_json(device: &Device) -> Result<Value> {
-    let (listed, hidden) = gids(device)?;
+    let ports = 1..=device.attributes().phys_port_cnt;
+    let ports: Vec<Value> = ports.map(|port| port_as_json(device, port)).collect::<Result<_>>()?;
+    let mut all = Map::from_iter([("hca_id".to_owned(), json!(device.name()))]);
+    all.extend(facts::of_device(device).into_iter().map(Fact::into_json));
+    all.insert("ports".to_owned(), json!(ports));
+    Ok(all.into())
+}
+
+fn port_as_json(device: &Device, number: u8) -> Result<Value> {
+    let (listed, hidden) = gids(device, number)?;
     let kind = facts::gid_type(device);
     let entry = |gid: &Gid, listed: bool| {
         json!({
@@ -101,11 +114,8 @@ fn as_json(device: &Device) -> Result<Value> {
     };
     let mut table: Vec<Value> = listed.iter().map(|gid| entry(gid, true)).collect();
     table.extend(hidden.iter().map(|gid| entry(gid, false)));
-    let mut port = Map::from_iter([("port".to_owned(), json!(1))]);
-    port.extend(facts::of_port(device, &listed)?.into_iter().map(Fact::into_json));
+    let mut port = Map::from_iter([("port".to_owned(), json!(number))]);
+    port.extend(facts::of_port(device, number, &listed)?.into_iter().map(Fact::into_json));
     port.insert("gids".to_owned(), table.into());
-    let mut all = Map::from_iter([("hca_id".to_owned(), json!(device.name()))]);
-    all.extend(facts::of_device(device).into_iter().map(Fact::into_json));
-    all.insert("ports".to_owned(), json!([port]));
-    Ok(all.into())
+    Ok(port.into())
 }

@@ -30,16 +30,24 @@ pub(super) fn tree(options: &Options) -> Result<PathBuf> {
     let mut described = vec![counters_by_netlink()];
     for (place, device) in options.visible_devices().iter().enumerate() {
         tree.link(format!("dev/infiniband/uverbs{place}"), "/dev/null");
-        let mut table = addr::by_reach(&interfaces);
-        if let Some(only) = &device.interface {
-            table.retain(|(_, interface)| interface.name == *only);
-        }
+        let ports: Vec<Table<'_>> =
+            device.port_interfaces().map(|only| addresses(&interfaces, only)).collect();
         let own = options.for_device(device);
-        tree.device(&own, place, device, &table);
-        described.push(by_netlink(&own, place, device, &distinct(&table)));
+        tree.device(&own, place, device, &ports);
+        described.push(by_netlink(&own, place, device, &ports));
     }
     tree.text("counted/devices", &described.join("\n"));
     links::directory("sysfs", &tree.0)
+}
+
+/// The addresses of a port, in the order of its GID table.
+type Table<'a> = Vec<(InterfaceAddr, &'a Interface)>;
+
+/// The addresses of all interfaces, or of `only`.
+fn addresses<'a>(interfaces: &'a [Interface], only: Option<&str>) -> Table<'a> {
+    let mut table = addr::by_reach(interfaces);
+    table.retain(|(_, interface)| only.is_none_or(|only| interface.name == only));
+    table
 }
 
 /// The contents of the tree, by the paths below it.
@@ -62,14 +70,14 @@ impl Tree {
         options: &Options,
         place: usize,
         device: &NamedDevice,
-        table: &[(InterfaceAddr, &Interface)],
+        ports: &[Table<'_>],
     ) {
         let name = &device.name;
         let node_type = match options.personality {
             Personality::Roce => "1: CA",
             _ => "4: RNIC",
         };
-        let interfaces = distinct(table);
+        let interfaces = distinct(&ports.concat());
         let hardware = format!("sys/devices/iwarp/{name}");
         self.text(format!("{hardware}/numa_node"), &numa_node(&interfaces));
         for interface in interfaces.iter().filter(|interface| !interface.loopback) {
@@ -95,8 +103,11 @@ impl Tree {
         ] {
             self.text(format!("{own}/{file}"), &value);
         }
-        self.port(&format!("{own}/ports/1"), options, table);
-        self.counters(name, &format!("{own}/ports/1"), &interfaces);
+        for (number, table) in (1..).zip(ports) {
+            let port = format!("{own}/ports/{number}");
+            self.port(&port, options, table);
+            self.counters(&port, &format!("{name}/ports/{number}"), &distinct(table));
+        }
     }
 
     fn port(&mut self, port: &str, options: &Options, table: &[(InterfaceAddr, &Interface)]) {
@@ -127,13 +138,13 @@ impl Tree {
         }
     }
 
-    /// Traffic is counted by the processes of this tree that live, for all devices alike; RoCE's
-    /// own counters are those of all its processes; and the other counters that the kernel has for
-    /// an RDMA device are those of the interfaces below it.
-    fn counters(&mut self, device: &str, port: &str, interfaces: &[&Interface]) {
+    /// Traffic is counted by the processes of this tree that live, for all devices and ports alike;
+    /// RoCE's own counters are those of all its processes; and the other counters that the kernel
+    /// has for an RDMA device are those of the interfaces below the port.
+    fn counters(&mut self, port: &str, place: &str, interfaces: &[&Interface]) {
         for (kind, counter, divisor, count) in MOVED {
             let list = format!("{divisor}\n#{count}");
-            self.text(format!("counted/{device}/ports/1/{kind}/{counter}"), &list);
+            self.text(format!("counted/{place}/{kind}/{counter}"), &list);
             // For programs that read it without the preloaded library, as below.
             self.text(format!("{port}/{kind}/{counter}"), "0");
         }
@@ -143,7 +154,7 @@ impl Tree {
                 .map(|interface| format!("/sys/class/net/{}/{counted}", interface.name))
                 .collect();
             let list = format!("1\n{}", files.join("\n"));
-            self.text(format!("counted/{device}/ports/1/counters/{counter}"), &list);
+            self.text(format!("counted/{place}/counters/{counter}"), &list);
             match files.first() {
                 Some(file) => self.link(format!("{port}/counters/{counter}"), file),
                 None => self.text(format!("{port}/counters/{counter}"), "0"),
@@ -151,7 +162,7 @@ impl Tree {
         }
         for (word, counter) in COUNTER_NAMES.iter().enumerate() {
             let line = format!("1\n@{}", word * size_of::<u64>());
-            self.text(format!("counted/{device}/ports/1/hw_counters/{counter}"), &line);
+            self.text(format!("counted/{place}/hw_counters/{counter}"), &line);
             self.text(format!("{port}/hw_counters/{counter}"), "0");
         }
         for counter in ZERO {
@@ -215,7 +226,7 @@ fn by_netlink(
     options: &Options,
     place: usize,
     device: &NamedDevice,
-    interfaces: &[&Interface],
+    ports: &[Table<'_>],
 ) -> String {
     let (protocol, node_type, flags) = match options.personality {
         Personality::Roce => ("roce", 1, CAPABILITIES | RC_RNR_NAK_GEN),
@@ -223,8 +234,16 @@ fn by_netlink(
     };
     let (name, version, host) = (&device.name, env!("CARGO_PKG_VERSION"), guid::of_host());
     let node = of_node(host, place);
-    let below = interfaces.iter().find(|one| !one.loopback).or_else(|| interfaces.first());
-    let below = below.map(|one| format!(" {:x} {}", one.index, one.name)).unwrap_or_default();
+    let below = |table: &Table<'_>| {
+        let interfaces = distinct(table);
+        let below = interfaces.iter().find(|one| !one.loopback).or_else(|| interfaces.first());
+        below.map(|one| format!(" {:x} {}", one.index, one.name))
+    };
+    let below: String = match ports {
+        [only] => below(only).unwrap_or_default(),
+        // Each has its place, also one whose interface has no address.
+        _ => ports.iter().map(|port| below(port).unwrap_or_else(|| " 0 -".to_owned())).collect(),
+    };
     format!("{name} {protocol} {node_type} {version} {node:x} {host:x} {flags:x}{below}")
 }
 

@@ -4,29 +4,33 @@
 //! on another.
 
 use std::fs;
-use std::process::Output;
 
 use crate::common::{command, stderr, stdout};
 
-/// Devices on an interface beside lo, and on lo.
-fn devices() -> String {
+/// An interface beside lo.
+pub(super) fn other() -> String {
     // Interfaces of this network; /sys may be another's.
     let interfaces = fs::read_to_string("/proc/net/dev").expect("interfaces");
     let names =
         interfaces.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name.trim());
-    let other = names.filter(|name| *name != "lo").min().expect("an interface beside lo");
-    format!("mlx5_0={other}:roce:speed=40,siw0=lo:iwarp")
+    names.filter(|name| *name != "lo").min().expect("an interface beside lo").to_owned()
 }
 
-fn run(script: &str) -> Output {
-    let mut command = command(&["run", "--devices", &devices(), "--", "bash", "-ec", script]);
-    command.output().expect("the command runs")
+/// Devices on an interface beside lo, and on lo.
+fn devices() -> String {
+    format!("mlx5_0={}:roce:speed=40,siw0=lo:iwarp", other())
+}
+
+/// The output of a script below `iwarp run` with these devices.
+pub(super) fn said_with(devices: &str, script: &str) -> String {
+    let mut command = command(&["run", "--devices", devices, "--", "bash", "-ec", script]);
+    let output = command.output().expect("the command runs");
+    assert!(output.status.success(), "{}{}", stdout(&output), stderr(&output));
+    stdout(&output)
 }
 
 fn said(script: &str) -> String {
-    let output = run(script);
-    assert!(output.status.success(), "{}{}", stdout(&output), stderr(&output));
-    stdout(&output)
+    said_with(&devices(), script)
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod command;
 mod conform;
 mod conform_verbs;
 mod demo;
+mod device_ports;
 mod devices;
 mod manual;
 mod netlink;
