@@ -34,25 +34,32 @@ impl Host {
     /// Two with a cable between interfaces `v0`: 10.9.0.1 and fd09::1, 10.9.0.2 and fd09::2.
     pub(crate) fn pair() -> [Self; 2] {
         let pair = [Self::new(), Self::new()];
-        let other = format!("/proc/{}/fd/{}", std::process::id(), pair[1].0.as_raw_fd());
-        let link = |number: u32| format!("name v0 address 02:00:00:00:00:0{number}");
-        let (one, two) = (link(1), link(2));
-        pair[0].sh(&format!("ip link add {one} type veth peer {two} netns {other}"));
+        pair[0].cable(&pair[1], "v0", 0);
         for ((host, number), peer) in pair.iter().zip(1..).zip([2, 1]) {
             host.sh(&format!("ip addr add 10.9.0.{number}/24 dev v0"));
             host.sh(&format!("ip addr add fd09::{number}/64 dev v0 nodad"));
-            host.sh("ip link set v0 up");
             host.sh("ip route add 224.0.0.0/4 dev v0");
             // So that no packet waits for the address of the other end, where few may.
             for ip in ["10.9.0.", "fd09::"] {
                 host.sh(&format!("ip neigh add {ip}{peer} lladdr 02:00:00:00:00:0{peer} dev v0"));
             }
         }
-        // The system notices a little later that both are up, and drops packets until then.
-        for host in &pair {
-            host.sh("until ip link show dev v0 | grep -q 'state UP'; do :; done");
-        }
         pair
+    }
+
+    /// Puts a cable between interfaces of one name, whose hardware addresses have this number.
+    pub(crate) fn cable(&self, other: &Self, name: &str, number: u32) {
+        let there = format!("/proc/{}/fd/{}", std::process::id(), other.0.as_raw_fd());
+        let end = |end: u32| format!("name {name} address 02:00:00:00:0{number}:0{end}");
+        let (one, two) = (end(1), end(2));
+        self.sh(&format!("ip link add {one} type veth peer {two} netns {there}"));
+        for host in [self, other] {
+            host.sh(&format!("ip link set {name} up"));
+        }
+        // The system notices a little later that both are up, and drops packets until then.
+        for host in [self, other] {
+            host.sh(&format!("until ip link show dev {name} | grep -q 'state UP'; do :; done"));
+        }
     }
 
     /// Calls `what` in it: sockets that are made there stay there.

@@ -5,7 +5,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -110,6 +110,8 @@ struct UdpPort {
     settings: DatagramSettings,
     /// The system cuts packets from one send.
     segments: AtomicBool,
+    /// The interface of the packet to a group that was handed out last; 0: not known.
+    arrived_at: AtomicU32,
     counts: Counts,
 }
 
@@ -196,6 +198,7 @@ impl UdpPort {
             receiving: Mutex::new(ReceiveBatch::new(PIECES)?),
             settings: *settings,
             segments: AtomicBool::new(segments),
+            arrived_at: AtomicU32::new(0),
             counts: Counts::default(),
         })
     }
@@ -244,6 +247,26 @@ impl UdpPort {
         }
         interfaces.insert(source, found);
         found
+    }
+
+    /// Joins a group at the interfaces that are up, of those that are meant.
+    fn join_among(&self, group: IpAddr, is_meant: impl Fn(u32) -> bool) -> io::Result<()> {
+        if !group.is_multicast() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let mut joined = Err(io::ErrorKind::AddrNotAvailable.into());
+        let interfaces = iwarp_os::addr::interfaces()?;
+        for interface in interfaces.iter().filter(|one| one.up && is_meant(one.index)) {
+            match self.socket.join(group, interface.index) {
+                // It has joined there already.
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => joined = Ok(()),
+                // One that has none of it, or more than the system lets a socket join.
+                Err(error) if joined.is_err() => joined = Err(error),
+                Err(_) => {}
+                Ok(()) => joined = Ok(()),
+            }
+        }
+        joined
     }
 
     /// The system cuts no packets from now on.
@@ -389,6 +412,9 @@ impl DatagramPort for UdpPort {
             .arrivals()
             .flat_map(|arrival| {
                 let path = path_of(&arrival);
+                if path.address.destination.is_multicast() {
+                    self.arrived_at.store(arrival.interface, Ordering::Relaxed);
+                }
                 arrival.packets().map(move |packet| (path, packet))
             })
             .inspect(|(_, packet)| {
@@ -405,27 +431,27 @@ impl DatagramPort for UdpPort {
     }
 
     fn join(&self, group: IpAddr) -> io::Result<()> {
-        if !group.is_multicast() {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        let mut joined = Err(io::ErrorKind::AddrNotAvailable.into());
-        for interface in iwarp_os::addr::interfaces()?.iter().filter(|interface| interface.up) {
-            match self.socket.join(group, interface.index) {
-                // It has joined there already.
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse => joined = Ok(()),
-                // One that has none of it, or more than the system lets a socket join.
-                Err(error) if joined.is_err() => joined = Err(error),
-                Err(_) => {}
-                Ok(()) => joined = Ok(()),
-            }
-        }
-        joined
+        self.join_among(group, |_| true)
     }
 
     fn leave(&self, group: IpAddr) {
+        self.leave_but(group, &[]);
+    }
+
+    fn join_at(&self, group: IpAddr, interfaces: &[u32]) -> io::Result<()> {
+        self.join_among(group, |index| interfaces.contains(&index))
+    }
+
+    fn leave_but(&self, group: IpAddr, interfaces: &[u32]) {
         for interface in iwarp_os::addr::interfaces().unwrap_or_default() {
-            let _ = self.socket.leave(group, interface.index);
+            if !interfaces.contains(&interface.index) {
+                let _ = self.socket.leave(group, interface.index);
+            }
         }
+    }
+
+    fn arrived_at(&self, _: IpAddr) -> Option<u32> {
+        Some(self.arrived_at.load(Ordering::Relaxed)).filter(|index| *index != 0)
     }
 
     fn has_input(&self) -> io::Result<bool> {

@@ -70,6 +70,7 @@
 //!   roce_floods         a queue pair works on in a flood of wrong packets, which leaves nothing
 //!   ud                  queue pairs of the type UD work, over UDP and in memory
 //!   ud_processes        they work in several processes, some of which are killed
+//!   groups              each port of a device joins multicast groups at its own interface
 //!   datagrams           ports carry packets with the headers and checksums that they need
 //!   cm_packets          the connection manager connects over RoCE v2
 //!   cm_datagrams        ids offer datagram services, and find them
@@ -144,6 +145,7 @@ mod gather;
 mod given_back;
 #[cfg(feature = "serde")]
 mod grants;
+mod groups;
 mod heard;
 mod hostile;
 mod hostile_stream;

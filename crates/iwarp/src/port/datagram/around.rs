@@ -72,6 +72,14 @@ macro_rules! pass_on {
             self.$field.leave(group);
         }
 
+        fn join_at(&self, group: std::net::IpAddr, interfaces: &[u32]) -> std::io::Result<()> {
+            self.$field.join_at(group, interfaces)
+        }
+
+        fn leave_but(&self, group: std::net::IpAddr, interfaces: &[u32]) {
+            self.$field.leave_but(group, interfaces);
+        }
+
         fn has_input(&self) -> std::io::Result<bool> {
             self.$field.has_input()
         }

@@ -87,6 +87,18 @@ impl DatagramPort for BothFamilies {
         self.of(group).leave(group);
     }
 
+    fn join_at(&self, group: IpAddr, interfaces: &[u32]) -> io::Result<()> {
+        self.of(group).join_at(group, interfaces)
+    }
+
+    fn leave_but(&self, group: IpAddr, interfaces: &[u32]) {
+        self.of(group).leave_but(group, interfaces);
+    }
+
+    fn arrived_at(&self, group: IpAddr) -> Option<u32> {
+        self.of(group).arrived_at(group)
+    }
+
     fn has_input(&self) -> io::Result<bool> {
         Ok(self.v4.has_input()? || self.v6.has_input()?)
     }

@@ -193,6 +193,25 @@ pub trait DatagramPort: Send + Sync + Debug {
     /// Takes [`Self::join`] back.
     fn leave(&self, group: IpAddr);
 
+    /// As [`Self::join`], for packets that arrive at certain interfaces, by their indices. A port
+    /// that knows no interfaces takes them all.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::join`].
+    fn join_at(&self, group: IpAddr, _interfaces: &[u32]) -> io::Result<()> {
+        self.join(group)
+    }
+
+    /// Takes [`Self::join`] and [`Self::join_at`] back at all interfaces but these, which are some.
+    fn leave_but(&self, _group: IpAddr, _interfaces: &[u32]) {}
+
+    /// The interface at which the packet to a group of this family arrived that was handed out
+    /// last; `None` where that is not known.
+    fn arrived_at(&self, _group: IpAddr) -> Option<u32> {
+        None
+    }
+
     /// True if something has come that was not handed out yet.
     ///
     /// # Errors
