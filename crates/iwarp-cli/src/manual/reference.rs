@@ -18,10 +18,10 @@ pub(super) const VARIABLES: &[(&str, &str, &str)] = &[
     ),
     (
         "IWARP_DEVICES",
-        "NAME[=INTERFACE][:WORD]...,...",
-        "The devices: name, the interface whose addresses each has, and in what it differs from the \
-         others: iwarp or roce, wire=auto|iwarp|roce, speed=GBIT (roce0 or iwarp0, with all \
-         addresses).",
+        "NAME[=INTERFACE[+INTERFACE]...][:WORD]...,...",
+        "The devices: name, the interface whose addresses each has, or one for each of its ports, \
+         and in what it differs from the others: iwarp or roce, wire=auto|iwarp|roce, speed=GBIT \
+         (roce0 or iwarp0, with all addresses).",
     ),
     (
         "IWARP_LOCAL",

@@ -41,8 +41,8 @@ pub(crate) struct Args {
     /// Kind of the device: a RoCE card (default) or an iWARP card
     #[arg(long, value_name = "KIND")]
     personality: Option<Personality>,
-    /// The devices, separated by commas: a name each, optionally with an interface, and with what
-    /// it differs in: mlx5_0=eth0:roce:speed=100,siw0=eth1:iwarp
+    /// The devices, separated by commas: a name each, optionally with an interface, or one for each
+    /// port, and with what it differs in: mlx5_0=eth0:roce:speed=100,mlx4_0=eth1+eth2
     #[arg(long, value_name = "DEVICES")]
     devices: Option<String>,
     /// CRC32c on the stream; off only if both ends switch it off
