@@ -19,8 +19,8 @@ pub enum Flaw {
     CompletionTwice,
     /// The lease of a poll never ends.
     LeaseForEver,
-    /// A stream that was silenced is not put back for one who needs its epoll.
-    StaysSilenced,
+    /// A bell stays hushed for a thread that needs the epoll.
+    StaysHushed,
     /// A stream without a descriptor that becomes ready wakes no thread that sleeps.
     WakeLost,
     /// A forked child is not found out. (The simulator leaves its pretence out.)

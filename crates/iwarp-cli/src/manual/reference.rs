@@ -120,8 +120,8 @@ pub(super) const VARIABLES: &[(&str, &str, &str)] = &[
     (
         "IWARP_WITHOUT",
         "ADAPTATION,...",
-        "For measuring and debugging: leave out gather, awaiting, piggyback, backoff, silence or \
-         lend (none).",
+        "For measuring and debugging: leave out gather, awaiting, piggyback, backoff or lend \
+         (none).",
     ),
 ];
 

@@ -52,8 +52,8 @@ fn a_lease_that_never_ends_is_found() {
 }
 
 #[test]
-fn a_stream_that_stays_silenced_is_found() {
-    finds(Flaw::StaysSilenced, "");
+fn a_bell_that_stays_hushed_is_found() {
+    finds(Flaw::StaysHushed, "");
 }
 
 #[test]

@@ -90,7 +90,7 @@ impl Driven {
             return TaskTurn::SleepOnStream;
         }
         // Nor does what comes wait for the worker's timer.
-        group.unsilence();
+        group.listen();
         TaskTurn::Sleep
     }
 }

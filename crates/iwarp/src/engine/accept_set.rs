@@ -81,7 +81,7 @@ impl PollSet for AcceptSet {
         self.worker.look_again(self, at);
     }
 
-    fn unsilence(&self) {}
+    fn listen(&self) {}
 
     fn drive(&self, by: By) -> bool {
         let Some(mut events) = self.driver.try_lock() else { return false };

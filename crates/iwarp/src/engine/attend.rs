@@ -6,8 +6,8 @@
 //! from what they are carried out with: the model checker runs them on an epoll and timers of its
 //! own.
 //!
-//! The model checks that no wake-up is lost, no worker spins, and no stream is silenced under a
-//! thread that needs it.
+//! The model checks that no wake-up is lost, no worker spins, and no bell is hushed under a thread
+//! that needs it.
 
 use crate::engine::handover::{Cause, Duty, Handover};
 use crate::flaw::{self, Flaw};
@@ -20,9 +20,8 @@ pub(crate) trait Attended {
     fn handover(&self) -> &Handover;
     /// The time by which its hand-over goes.
     fn nanos(&self) -> u64;
-    /// Has its own epoll report all there is: callers that tried a stream itself may have silenced
-    /// it.
-    fn unsilence(&self);
+    /// Has its own epoll report all there is: its bell may be hushed while callers poll.
+    fn listen(&self);
     /// The worker's epoll reports it once from now on, at once if something is ready.
     fn report_once(&self);
     /// The worker looks at it again at that time.
@@ -83,14 +82,14 @@ fn serve(set: &(impl Attended + ?Sized), cause: Cause) {
 
 /// Lets a poll set wake the worker, at once if something is ready.
 fn arm(set: &(impl Attended + ?Sized)) {
-    set.unsilence();
+    set.listen();
     set.report_once();
 }
 
 /// A caller blocks on a poll set from now on.
 pub(crate) fn enter(set: &(impl Attended + ?Sized)) {
     set.handover().enter();
-    set.unsilence();
+    set.listen();
 }
 
 /// A caller blocks on it no more.

@@ -24,12 +24,11 @@
 //! - `id`, `itself`, `without`, `worker`: the thread that creates the completion queue, before it
 //!   is shared.
 //! - `epoll`: the thread that adds the first member or waits first, once, with `making` locked.
-//! - `members` (links, muxes; whether the only one is silenced): a thread that adds or closes one,
-//!   the driver that silences, any thread that needs the epoll. Guard: its lock, under which the
+//! - `members` (links, muxes): a thread that adds or closes one. Guard: its lock, under which the
 //!   epoll changes too.
 //! - `woken` (ready list, bell): ports that wake, the driver, a thread that arms, blocks or naps,
 //!   one that adds or closes a member. Guard: its own lock.
-//! - `driver` (events, the only stream, whether to ask if it is silenced, tries, backoff): the
+//! - `driver` (events, the only stream, drives since it asked the epoll, backoff): the
 //!   driver.
 //! - `polls`: the polling caller, and a post that is held. It is a hint: several threads may store
 //!   it at once, and a lost store costs only some time.
@@ -52,11 +51,10 @@ pub(crate) use self::waker::{MemberWaker, ready_of};
 pub(crate) use self::woken::GroupList;
 use self::woken::{BELL, Woken};
 use crate::engine::attend;
-use crate::engine::handover::{Handover, Silence};
+use crate::engine::handover::Handover;
 use crate::engine::policy::Behaviours;
 use crate::engine::policy::backoff::{Backoff, Rest};
 use crate::engine::policy::polls::Polls;
-use crate::engine::policy::table::LOOP;
 use crate::engine::poll_set::{By, PollSet, Served, Waiting};
 use crate::engine::sync::Mutex;
 use crate::engine::tasks::next_id;
@@ -74,8 +72,6 @@ const EVENTS: usize = 64;
 struct Members {
     /// Their keys are the tokens that the epoll reports.
     streams: SlotMap<DefaultKey, Joined>,
-    /// Of the only stream there is.
-    silence: Silence,
 }
 
 /// A member as it has joined: what wakes it may be another by the time that it leaves.
@@ -94,10 +90,6 @@ struct Driver {
     events: Events,
     /// The only stream there is, as long as the members have not changed.
     sole: Option<Arc<dyn Member>>,
-    /// It was silenced, and no driver has needed the epoll since: another thread may have.
-    silenced: bool,
-    /// The number of times that callers have tried it since the epoll was needed.
-    tries: u32,
     /// The number of drives since the epoll was asked, where it tells of next to nothing.
     unasked: u32,
     backoff: Backoff,
@@ -137,12 +129,10 @@ pub(crate) struct Group {
 }
 
 impl Members {
-    /// The only stream, and its token. Without a descriptor it is in no epoll whose report could be
-    /// spared.
-    fn sole(&self) -> Option<(u64, &Arc<dyn Member>)> {
-        let first = self.streams.iter().next().filter(|_| self.streams.len() == 1);
-        let first = first.filter(|(_, joined)| joined.waker.is_none());
-        first.map(|(key, joined)| (key.data().as_ffi(), &joined.member))
+    /// The only stream, if a descriptor tells of it.
+    fn sole(&self) -> Option<&Arc<dyn Member>> {
+        let first = self.streams.values().next().filter(|_| self.streams.len() == 1);
+        first.filter(|joined| joined.waker.is_none()).map(|joined| &joined.member)
     }
 
     /// The only stream, if a driver may try it without a report.
@@ -170,8 +160,6 @@ impl Group {
             driver: Token::new(Driver {
                 events: Events::with_capacity(EVENTS),
                 sole: None,
-                silenced: false,
-                tries: 0,
                 unasked: 0,
                 backoff: Backoff::new(without),
             }),
@@ -208,8 +196,6 @@ impl Group {
         let epoll = self.made_epoll()?;
         let mut members = self.members.lock();
         members.streams.try_reserve(1).map_err(|_| OutOfMemory)?;
-        // It is not the only one any more.
-        self.restore(&mut members);
         let waker = member.waker().cloned();
         let described = !member.descriptors().is_none();
         let joined = Joined { member: Arc::clone(member), waker: waker.clone(), described };
@@ -236,15 +222,7 @@ impl Group {
                 return;
             }
         }
-        let mut members = self.members.lock();
-        if members.silence.is_on() {
-            // A silenced stream comes back with the interest that it has then: now, where a task
-            // may be asleep that is told of input otherwise, and of nothing else.
-            if member.has_other_sleeper() {
-                self.restore(&mut members);
-            }
-            return;
-        }
+        let _members = self.members.lock();
         let Some(epoll) = self.epoll.get() else { return };
         let interest = member.interest_of_descriptors();
         let updated = member.descriptors().modify(epoll, token, interest);
@@ -256,27 +234,12 @@ impl Group {
         }
     }
 
-    /// Puts a silenced stream back into the epoll.
-    fn restore(&self, members: &mut Members) {
-        if !members.silence.end() {
-            return;
-        }
-        let (Some((token, sole)), Some(epoll)) = (members.sole(), self.epoll.get()) else { return };
-        if let Err(error) = sole.descriptors().add(epoll, token, sole.interest()) {
-            let sole = Arc::clone(sole);
-            // Left to the worker: this thread holds locks that losing a stream needs.
-            let lose = move || sole.lose(&error);
-            self.worker.soon(Box::new(lose));
-        }
-    }
-
     /// Removes a stream.
     pub(crate) fn remove(&self, member: &dyn Member, token: u64) {
         let removed = {
             let mut members = self.members.lock();
             // The descriptor may have been closed under us, which removes it as well.
             let _ = self.epoll.get().map(|epoll| member.descriptors().delete(epoll));
-            members.silence.forget();
             let removed = members.streams.remove(key(token));
             if let Some(Joined { waker: Some(waker), described, .. }) = &removed {
                 self.remove_woken(waker, token, *described);
@@ -305,7 +268,6 @@ impl Group {
     /// the token: this may be its last reference.
     fn look_again(&self, driver: &mut Driver) -> Option<Arc<dyn Member>> {
         let sole = self.members.lock().tried_alone().map(Arc::clone);
-        driver.tries = 0;
         std::mem::replace(&mut driver.sole, sole)
     }
 
@@ -321,18 +283,16 @@ impl Group {
     }
 
     fn drive_as(&self, driver: &mut Driver, by: By) -> bool {
-        let moved = match &driver.sole {
+        match &driver.sole {
             Some(sole) if by != By::Worker && sole.can_be_tried() => {
                 let moved = self.try_sole(&**sole, by);
                 moved | (sole.looks_itself() && self.look_beside(driver, by))
             }
             _ => {
-                self.need_epoll(driver);
+                need_epoll(driver);
                 self.drive_ready(driver, by).moved
             }
-        };
-        self.count_try(driver);
-        moved
+        }
     }
 
     /// After the only stream was tried, which looks itself: takes what tells of it, and now and
@@ -358,16 +318,15 @@ impl Group {
         if let Some(sole) = &driver.sole
             && self.is_left_to_others(&**sole)
         {
-            self.silence(driver);
             self.woken.list().hush(|| self.handover.may_be_left());
             return Served { moved: false, left: true };
         }
-        self.need_epoll(driver);
+        need_epoll(driver);
         self.drive_ready(driver, By::Worker)
     }
 
-    /// A caller that begins to wait for this group unsilences the stream afterwards, so it may be
-    /// silenced while none waits.
+    /// A caller that begins to wait for this group has the bell ring afterwards, so it may be hushed
+    /// while none waits.
     fn is_left_to_others(&self, member: &dyn Member) -> bool {
         self.handover.may_be_left() && member.memberships().is_leased_beside(self)
     }
@@ -432,46 +391,6 @@ impl Group {
         served
     }
 
-    /// The driver looks at the epoll. Most groups have never silenced a stream, so the lock is not
-    /// asked whether it is.
-    fn need_epoll(&self, driver: &mut Driver) {
-        driver.tries = 0;
-        if std::mem::take(&mut driver.silenced) {
-            self.unsilence();
-        } else if let Some(sole) = &driver.sole
-            && sole.awaits_in_vain()
-        {
-            sole.update_interest();
-        }
-    }
-
-    /// Silences the only stream if callers have tried it often, and checks every so many tries
-    /// whether it still is the only one.
-    fn count_try(&self, driver: &mut Driver) {
-        driver.tries += 1;
-        if driver.tries >= LOOP {
-            driver.tries = 0;
-            if self.handover.is_watched() {
-                self.silence(driver);
-            }
-        }
-    }
-
-    fn silence(&self, driver: &mut Driver) {
-        if self.without.contains(Behaviours::SILENCE) {
-            return;
-        }
-        let Some(sole) = &driver.sole else { return };
-        let mut members = self.members.lock();
-        // There may be others by now, which the driver learns when it is done.
-        let is_sole = members.sole().is_some_and(|(_, member)| Arc::ptr_eq(member, sole));
-        if is_sole && members.silence.begin(&self.handover) {
-            // Fails only where the stream is not in the epoll, and then it is silent as well.
-            let _ = self.epoll.get().map(|epoll| sole.descriptors().delete(epoll));
-            driver.silenced = true;
-        }
-    }
-
     /// A caller found nothing to do and drives: the worker may stay away for a while.
     pub(crate) fn poll(&self) -> Polled {
         let found = self.polls.count_in_vain();
@@ -515,9 +434,8 @@ impl Group {
 
     /// Sleeps until a stream is ready, for `time` at most. True when one is.
     pub(crate) fn sleep(&self, time: Duration) -> bool {
-        self.members.lock().silence.will_sleep();
         self.woken.list().will_sleep();
-        self.unsilence();
+        self.listen();
         // A signal ends it as well; what came is found by the next poll.
         let time = self.clock().sleep(time);
         let ready = match self.epoll.get() {
@@ -530,7 +448,6 @@ impl Group {
                 false
             }
         };
-        self.members.lock().silence.has_slept();
         self.woken.list().has_slept();
         if ready && self.woken.has_described() {
             self.as_driver(|driver| driver.unasked = UNASKED);
@@ -566,6 +483,15 @@ impl Group {
     /// A caller blocks on the group until the result is dropped.
     pub(crate) fn wait_on(self: &Arc<Self>) -> Waiting {
         Waiting::on(Arc::clone(self) as Arc<dyn PollSet>)
+    }
+}
+
+/// The driver looks at the epoll: interest in room to send for which nothing waits goes first.
+fn need_epoll(driver: &Driver) {
+    if let Some(sole) = &driver.sole
+        && sole.awaits_in_vain()
+    {
+        sole.update_interest();
     }
 }
 
@@ -614,12 +540,10 @@ impl PollSet for Group {
         self.drive(By::Caller)
     }
 
-    fn unsilence(&self) {
+    fn listen(&self) {
         let in_vain = {
-            let mut members = self.members.lock();
-            self.restore(&mut members);
-            let sole = members.sole().map(|(_, sole)| sole);
-            sole.filter(|sole| sole.awaits_in_vain()).cloned()
+            let members = self.members.lock();
+            members.sole().filter(|sole| sole.awaits_in_vain()).cloned()
         };
         if let Some(sole) = in_vain {
             sole.update_interest();

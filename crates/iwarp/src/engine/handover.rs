@@ -37,12 +37,10 @@
 //! - `watcher`: the worker, under its lock, which no other thread takes.
 
 mod presence;
-mod silence;
 mod watcher;
 
 pub(crate) use self::presence::Call;
 use self::presence::{Presence, PresenceWord};
-pub(crate) use self::silence::Silence;
 use self::watcher::{Advice, Seen, WATCH, Watcher};
 use crate::engine::policy::table::LEASE;
 use crate::engine::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
@@ -207,7 +205,7 @@ impl Handover {
 
     /// True if the worker, in its turn, may leave the streams to callers of other groups. False if
     /// a caller has armed this one meanwhile, even if it has polled again since: it arms an armed
-    /// group no more, so a stream that was silenced now would stay so. False if a caller sleeps.
+    /// group no more, so a bell that was hushed now would stay so. False if a caller sleeps.
     pub(crate) fn may_be_left(&self) -> bool {
         self.presence.load().0 != Presence::Asleep && self.is_watched()
     }

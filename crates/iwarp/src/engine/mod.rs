@@ -68,7 +68,6 @@
 //! - *train, burst*: packets that go to one queue pair in one send; the trains that are to be sent.
 //! - *to drive*: to hold the token of a poll group and move its ready streams.
 //! - *lease*: the time for which a caller's poll keeps the worker away from a poll group.
-//! - *silenced*: taken out of the epoll, because callers try the stream themselves.
 //! - *ready list, bell*: the counterpart of an epoll for streams without a descriptor; the
 //!   descriptor that wakes a sleeping thread while the list is not empty.
 //! - *hushed*: of a bell: it does not ring, because callers poll and no thread sleeps.

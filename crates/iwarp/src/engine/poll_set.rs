@@ -40,9 +40,9 @@ pub(crate) trait PollSet: Send + Sync + fmt::Debug {
     fn report_once(&self);
     /// See [`Attended::look_again`].
     fn look_again(&self, at: u64);
-    /// Has the epoll report all there is, before a thread waits for it: callers that tried a stream
-    /// itself may have silenced it. That thread has told the hand-over before.
-    fn unsilence(&self);
+    /// Has the epoll report all there is, before a thread waits for it: its bell may be hushed while
+    /// callers poll. That thread has told the hand-over before.
+    fn listen(&self);
     /// Moves all that is ready. False when nothing was, or another thread drives.
     fn drive(&self, by: By) -> bool;
     /// A caller thread that finds nothing in its own queue moves what is ready here. False when
@@ -65,8 +65,8 @@ impl Attended for dyn PollSet + '_ {
         self.clock().nanos()
     }
 
-    fn unsilence(&self) {
-        PollSet::unsilence(self);
+    fn listen(&self) {
+        PollSet::listen(self);
     }
 
     fn report_once(&self) {

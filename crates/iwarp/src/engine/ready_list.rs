@@ -5,8 +5,7 @@
 //! Ports put their streams here, the driver takes them out, asks each what is ready, and puts those
 //! back that still are: so it is level-triggered, as the epoll is. A thread that sleeps on the
 //! epoll is woken by a *bell* in it, which rings while it may be needed and something is in the
-//! list. It is *hushed* while callers poll and no thread needs the epoll, as a stream with a
-//! descriptor is silenced.
+//! list. It is *hushed* while callers poll and no thread needs the epoll.
 //!
 //! A port without a descriptor reports its readiness (`readiness`) and gets a `Waker`, which it
 //! calls when it becomes ready for something. The waker puts the stream into the ready lists of its
@@ -122,7 +121,7 @@ impl<B: Bell> ReadyList<B> {
     /// A thread is about to sleep until the epoll reports something. The condition that
     /// [`Self::hush`] asks says so by now.
     pub(crate) fn listen(&self) {
-        if flaw::is(Flaw::StaysSilenced) {
+        if flaw::is(Flaw::StaysHushed) {
             return;
         }
         let mut state = self.state.lock();

@@ -52,7 +52,7 @@
 //!   served              programs are served by their posts and polls, and else by the worker
 //!   descriptor          a program that sleeps on a channel's descriptor is woken at once
 //!   drive               an event loop moves connections, and the worker what it leaves
-//!   silenced            a stream that its poller took out of the epoll loses no event
+//!   polled_for_long     a program that polls for long, then sleeps or stops, loses no event
 //!   cancel              a thread that is cancelled in a wait loses nothing of others
 //!
 //! Ends, and trouble
@@ -170,6 +170,7 @@ mod patience;
 mod permitted;
 mod piggyback;
 mod places;
+mod polled_for_long;
 mod ports;
 mod progress;
 mod queues;
@@ -188,7 +189,6 @@ mod served;
 mod share;
 mod share_hostile;
 mod share_hosts;
-mod silenced;
 mod startup;
 #[cfg(feature = "tokio")]
 mod tasks;

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The worker's decisions, the hand-over, the silence of the only stream and the ready list, beside
-//! a model of what they are carried out with: the worker's one-shot epoll, its timers and a bell.
-//! In all interleavings.
+//! The worker's decisions, the hand-over and the ready list, beside a model of what they are carried
+//! out with: the worker's one-shot epoll, its timers and a bell. In all interleavings.
 
 use loom::sync::Arc;
 use loom::thread;
 
 use super::{Attended, Served, enter, leave, leave_to_worker, look_after};
-use crate::engine::handover::{Cause, Handover, Silence};
+use crate::engine::handover::{Cause, Handover};
 use crate::engine::policy::table::LEASE;
 use crate::engine::ready_list::{Bell, ReadyList};
 use crate::engine::sync::{AtomicBool, Mutex, Ordering, explore};
@@ -26,8 +25,6 @@ struct Outside {
     /// The worker's epoll has reported the group, which disarmed it.
     fired: bool,
     timer: bool,
-    /// The group's own epoll does not have its stream.
-    without_stream: bool,
     /// The group's own epoll reports the stream, which has a descriptor.
     readable: bool,
     /// It reports the bell.
@@ -38,7 +35,7 @@ struct Outside {
 
 impl Outside {
     fn settle(&mut self) {
-        if self.armed && (self.readable && !self.without_stream || self.rings) {
+        if self.armed && (self.readable || self.rings) {
             self.armed = false;
             self.fired = true;
         }
@@ -70,8 +67,6 @@ struct World {
     port: Port,
     handover: Handover,
     list: ReadyList<ModelBell>,
-    /// Taken before `outside`, as the group's lock is held while its epoll is changed.
-    silence: Mutex<Silence>,
     outside: Arc<Mutex<Outside>>,
     /// Bytes wait in the stream without a descriptor.
     input: AtomicBool,
@@ -91,8 +86,8 @@ impl Attended for At<'_> {
         self.1
     }
 
-    fn unsilence(&self) {
-        self.0.unsilence();
+    fn listen(&self) {
+        self.0.listen();
     }
 
     fn report_once(&self) {
@@ -106,7 +101,6 @@ impl Attended for At<'_> {
     }
 
     fn serve(&self) -> Served {
-        self.0.unsilence_for_driver();
         Served { moved: self.0.drive(false), left: false }
     }
 }
@@ -120,7 +114,6 @@ impl World {
             port,
             handover: Handover::new(),
             list,
-            silence: Mutex::new(Silence::default()),
             outside,
             input: AtomicBool::new(false),
             driver: Mutex::new(()),
@@ -135,49 +128,11 @@ impl World {
         Arc::new(world)
     }
 
-    /// One that callers look after: the worker watches.
-    fn watched(port: Port) -> Arc<Self> {
-        let world = Self::new(port);
-        world.handover.lease(0);
-        world.octets_arrive();
-        assert!(world.worker(1));
-        world.drive(false);
-        world
-    }
-
     /// A thread needs the group's epoll from now on.
-    fn unsilence(&self) {
-        match self.port {
-            Port::Described => self.unsilence_for_driver(),
-            Port::Woken => self.list.listen(),
-        }
-    }
-
-    /// As a driver has it that looks at the epoll: the list it looks at in any case.
-    fn unsilence_for_driver(&self) {
+    fn listen(&self) {
         if self.port == Port::Woken {
-            return;
+            self.list.listen();
         }
-        let mut silence = self.silence.lock();
-        if silence.end() {
-            let mut outside = self.outside.lock();
-            outside.without_stream = false;
-            outside.settle();
-        }
-    }
-
-    /// A caller has tried the stream often, and again so often since the epoll was needed.
-    fn silence(&self) {
-        for _ in 0..2 {
-            let mut silence = self.silence.lock();
-            if silence.begin(&self.handover) {
-                self.outside.lock().without_stream = true;
-            }
-        }
-    }
-
-    fn is_silenced(&self) -> bool {
-        self.outside.lock().without_stream
     }
 
     fn octets_arrive(&self) {
@@ -222,7 +177,6 @@ impl World {
 
     fn caller_blocks_and_leaves(&self) {
         enter(&At(self, 0));
-        assert!(!self.is_silenced(), "the caller is not woken");
         let call = self.handover.call();
         self.drive(true);
         drop(call);
@@ -242,13 +196,10 @@ impl World {
         leave_to_worker(&At(self, 1));
     }
 
-    /// A caller tries the stream, more often than it takes to silence it.
+    /// A caller polls for long, and the bell is hushed.
     fn caller_polls_for_long(&self) {
         self.handover.lease(2);
         self.drive(true);
-        if self.port == Port::Described {
-            self.silence();
-        }
     }
 
     /// A task moves what is there and sleeps until its runtime tells it of more. It never is told.
@@ -258,14 +209,6 @@ impl World {
         self.drive(true);
         drop(call);
         self.handover.wait_for_runtime();
-    }
-
-    /// A thread that polls sleeps on the group's epoll for a moment.
-    fn caller_naps(&self) {
-        self.silence.lock().will_sleep();
-        self.unsilence();
-        assert!(!self.is_silenced(), "the caller is not woken");
-        self.silence.lock().has_slept();
     }
 
     /// One turn of the worker, if it has a reason. False when it would sleep for ever.
@@ -291,7 +234,6 @@ impl World {
         assert!(!self.octets_wait(), "octets wait and no thread will look");
         let outside = self.outside.lock();
         assert!(outside.armed, "the group is not armed");
-        assert!(!outside.without_stream, "the group is armed without its stream");
         assert!(outside.turns < SPINNING, "the worker spins");
     }
 }
@@ -392,45 +334,51 @@ fn octets_that_a_task_leaves_are_served() {
     });
 }
 
-#[test]
-fn so_is_what_it_leaves_on_a_silenced_stream() {
-    explore(3, || beside_one_that_polls(Port::Described, World::task_sleeps));
+/// A caller polls, and the bell is hushed; another one goes to sleep on the group's epoll, until
+/// `wake`.
+fn sleeper_is_woken(sleep: fn(&World), wake: fn(&World)) {
+    let world = World::new(Port::Woken);
+    // The worker only watches.
+    world.poll();
+    world.octets_arrive();
+    world.worker(0);
+    let poller = {
+        let world = Arc::clone(&world);
+        thread::spawn(move || world.poll())
+    };
+    let sleeper = {
+        let world = Arc::clone(&world);
+        thread::spawn(move || {
+            sleep(&world);
+            world.drive(true);
+        })
+    };
+    world.octets_arrive();
+    poller.join().unwrap();
+    sleeper.join().unwrap();
+    let rings = world.outside.lock().rings;
+    assert!(rings || !world.octets_wait(), "octets wait, and the caller sleeps");
+    wake(&world);
+    world.end();
 }
 
-/// A caller polls, and the bell is hushed; another one goes to sleep on the group's epoll.
 #[test]
 fn a_caller_that_blocks_is_woken_by_a_port_without_a_descriptor() {
-    explore(5, || {
-        let world = World::new(Port::Woken);
-        // The worker only watches.
-        world.poll();
-        world.octets_arrive();
-        world.worker(0);
-        let poller = {
-            let world = Arc::clone(&world);
-            thread::spawn(move || world.poll())
-        };
-        let sleeper = {
-            let world = Arc::clone(&world);
-            thread::spawn(move || {
-                enter(&At(&world, 0));
-                world.drive(true);
-            })
-        };
-        world.octets_arrive();
-        poller.join().unwrap();
-        sleeper.join().unwrap();
-        let rings = world.outside.lock().rings;
-        assert!(rings || !world.octets_wait(), "octets wait, and the caller sleeps");
-        leave(&At(&world, 0));
-        world.end();
-    });
+    explore(5, || sleeper_is_woken(|world| enter(&At(world, 0)), |world| leave(&At(world, 0))));
 }
 
-/// A caller that does that beside one that polls for long, and the worker, finds the stream in the
-/// epoll.
-fn beside_one_that_polls(port: Port, call: fn(&World)) {
-    let world = World::watched(port);
+#[test]
+fn a_caller_that_naps_is_woken_by_a_port_without_a_descriptor() {
+    explore(4, || sleeper_is_woken(|world| world.list.will_sleep(), |world| world.list.has_slept()));
+}
+
+/// A caller that does that beside one that polls for long, and the worker, is served.
+fn beside_one_that_polls(call: fn(&World)) {
+    let world = World::new(Port::Woken);
+    world.handover.lease(0);
+    world.octets_arrive();
+    assert!(world.worker(1));
+    world.drive(false);
     let others: Vec<_> = [call, World::caller_polls_for_long]
         .into_iter()
         .map(|call| {
@@ -448,16 +396,11 @@ fn beside_one_that_polls(port: Port, call: fn(&World)) {
 }
 
 #[test]
-fn no_stream_is_silenced_under_a_caller_that_blocks() {
-    explore(3, || beside_one_that_polls(Port::Described, World::caller_blocks_and_leaves));
+fn no_bell_is_hushed_under_a_caller_that_blocks() {
+    explore(3, || beside_one_that_polls(World::caller_blocks_and_leaves));
 }
 
 #[test]
-fn no_stream_is_silenced_under_a_caller_that_sleeps_elsewhere() {
-    explore(3, || beside_one_that_polls(Port::Described, World::caller_polls_and_sleeps));
-}
-
-#[test]
-fn no_stream_is_silenced_under_a_caller_that_naps() {
-    explore(3, || beside_one_that_polls(Port::Described, World::caller_naps));
+fn no_bell_is_hushed_under_a_caller_that_sleeps_elsewhere() {
+    explore(3, || beside_one_that_polls(World::caller_polls_and_sleeps));
 }

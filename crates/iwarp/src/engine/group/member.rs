@@ -32,10 +32,6 @@ pub(crate) trait Member: fmt::Debug + Send + Sync {
     fn reported(&self) {}
     /// The readiness that is of interest now.
     fn interest(&self) -> Interest;
-    /// True if a task may be asleep that is told of input by other means than poll groups.
-    fn has_other_sleeper(&self) -> bool {
-        false
-    }
     /// The readiness that is of interest and there, where it has no descriptor; `None`: nothing.
     fn readiness(&self, token: u64) -> Option<Ready>;
     /// Moves what is ready.

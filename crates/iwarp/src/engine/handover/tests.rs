@@ -78,7 +78,7 @@ fn a_group_that_was_armed_under_the_worker_is_not_left_to_others() {
     assert!(handover.end_lease());
     poll(&handover, 2);
     assert!(!handover.may_be_left());
-    assert!(!handover.end_lease(), "the caller would not unsilence the streams again");
+    assert!(!handover.end_lease(), "the caller would not have the bell ring again");
 }
 
 #[test]

@@ -19,10 +19,8 @@ bitflags! {
         const PIGGYBACK = 4;
         /// When a poll that finds nothing gives up its CPU follows from what that costs.
         const BACKOFF = 8;
-        /// The only stream of a completion queue leaves the epoll while callers try it.
-        const SILENCE = 16;
         /// A caller that polls in vain moves what is ready for other completion queues.
-        const LEND = 32;
+        const LEND = 16;
     }
 }
 

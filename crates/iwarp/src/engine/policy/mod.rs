@@ -29,8 +29,6 @@
 //!   advises an acknowledgement: go out, or wait for a post. Guard: `core`.
 //! - `backoff` watches polls that found nothing, the time that yields took, whether sleeps were in
 //!   vain. It advises a poll: go on, help others, yield, sleep. Guard: the group's token.
-//! - `silence` watches attempts on the only stream. It advises the driver: take it out of the
-//!   epoll. Guard: the group's token.
 //! - `lend` watches the same as `backoff`. It advises an empty poll: move the streams of other
 //!   queues. Guard: the group's token.
 //! - The worker's policy watches leases, activity of callers. It advises the worker: serve the

@@ -12,8 +12,8 @@ pub(crate) const HABIT: u32 = 4;
 /// turn.
 pub(crate) const FEW: u32 = 16;
 
-/// Polls or looks in a row, before a program counts as one that polls all the time: its stream is
-/// silenced, its CPU may be left to another, a longer lease is tried for it.
+/// Polls or looks in a row, before a program counts as one that polls all the time: its CPU may be
+/// left to another, a longer lease is tried for it.
 pub(crate) const LOOP: u32 = 64;
 
 /// Times that something is left out after it turned out badly; four times as many with each time

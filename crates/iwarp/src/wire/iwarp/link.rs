@@ -159,10 +159,6 @@ impl Member for Link {
         interest
     }
 
-    fn has_other_sleeper(&self) -> bool {
-        self.reactor.is_in()
-    }
-
     fn readiness(&self, token: u64) -> Option<Ready> {
         ready_of(self.stream.readiness(), self.interest(), token)
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A program that polls for long tries its only stream itself, and the stream is taken out of the
-//! epoll. No event that comes then is missed, for any next act of the program.
+//! A program polls for long, so that the worker stays away and bells are hushed. No event that
+//! comes then is missed, for any next act of the program.
 
 use std::sync::atomic::Ordering;
 use std::thread;
