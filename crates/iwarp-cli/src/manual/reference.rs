@@ -120,7 +120,7 @@ pub(super) const VARIABLES: &[(&str, &str, &str)] = &[
     (
         "IWARP_WITHOUT",
         "ADAPTATION,...",
-        "For measuring and debugging: leave out gather, awaiting, piggyback, backoff or lend \
+        "For measuring and debugging: leave out gather, awaiting, piggyback, backoff, arming or lend \
          (none).",
     ),
 ];

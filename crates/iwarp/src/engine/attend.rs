@@ -64,6 +64,7 @@ fn serve(set: &(impl Attended + ?Sized), cause: Cause) {
         if !served.moved {
             break;
         }
+        handover.count_service();
         if round == 0 && cause == Cause::Time {
             handover.was_late();
         }
@@ -103,6 +104,14 @@ pub(crate) fn leave(set: &(impl Attended + ?Sized)) {
 pub(crate) fn leave_to_worker(set: &(impl Attended + ?Sized)) {
     if set.handover().end_lease() && !flaw::is(Flaw::SleeperArmsNothing) {
         arm(set);
+    }
+}
+
+/// A caller may go to sleep elsewhere, and most likely comes again before: the worker serves the
+/// poll set when its lease is over.
+pub(crate) fn linger(set: &(impl Attended + ?Sized)) {
+    if let Some(at) = set.handover().linger(set.nanos()) {
+        set.look_again(at);
     }
 }
 

@@ -32,6 +32,7 @@ use crate::engine::channel::ChannelCore;
 use crate::engine::event::AsyncEvent;
 use crate::engine::event_queue::AsyncQueue;
 use crate::engine::group::{Group, Polled};
+use crate::engine::policy::arming::Arming;
 use crate::engine::policy::backoff::Rest;
 use crate::engine::policy::table::LOOP;
 use crate::engine::poll_set::{By, PollSet};
@@ -47,7 +48,8 @@ pub(crate) struct CqCore {
     /// Completions that wait, so that a look costs no lock.
     len: AtomicU32,
     /// Not [`AWAKE`]: the program may sleep on the channel's descriptor, and the worker is
-    /// responsible. Polls that are its last look before that, and one more.
+    /// responsible, at once or ([`DOZING`]) when a lease is over. Polls that are its last look
+    /// before that, and one more.
     asleep: AtomicU32,
     group: Arc<Group>,
     channel: Option<Arc<ChannelCore>>,
@@ -62,6 +64,7 @@ struct Queue {
     vacant: Vec<u32>,
     depth: usize,
     notify: Notify,
+    arming: Arming,
     /// Callers that take what completes meanwhile.
     collectors: usize,
     overrun: bool,
@@ -77,6 +80,9 @@ struct Entry {
 
 /// The program does not sleep.
 const AWAKE: u32 = 0;
+
+/// Each poll may be followed by sleep, and is taken for one of many.
+const DOZING: u32 = 1;
 
 /// The owner of completions whose work queue has forgotten them.
 const FORGOTTEN: u32 = u32::MAX;
@@ -146,6 +152,7 @@ impl CqCore {
                 vacant: Vec::new(),
                 depth,
                 notify: Notify::Off,
+                arming: Arming::new(engine.options.without),
                 collectors: 0,
                 overrun: false,
             }),
@@ -359,7 +366,7 @@ impl CqCore {
     /// False if it goes on polling.
     fn is_last_look(&self) -> bool {
         let looks = self.asleep.load(Ordering::Relaxed);
-        if looks <= 1 {
+        if looks <= DOZING {
             return false;
         }
         // A completion may just have ended it.
@@ -401,17 +408,28 @@ impl CqCore {
     /// Has the next completion, or the next solicited one, raise an event on the channel, once.
     pub(crate) fn request_notify(&self, solicited_only: bool) {
         let sleeps = self.channel.as_ref().is_some_and(|channel| !channel.is_driven());
-        {
+        let lingers = {
             let mut queue = self.queue.lock();
+            let again = queue.notify != Notify::Off;
+            let services = self.group.handover.services();
+            let lingers = sleeps && queue.arming.armed(again, services);
             // The wider request wins, as with ibv_req_notify_cq.
             if !solicited_only {
                 queue.notify = Notify::Next;
             } else if queue.notify == Notify::Off {
                 queue.notify = Notify::Solicited;
             }
-            self.asleep.store(if sleeps { LOOP + 1 } else { AWAKE }, Ordering::Relaxed);
-        }
-        if sleeps {
+            let looks = match sleeps {
+                true if lingers => DOZING,
+                true => LOOP + 1,
+                false => AWAKE,
+            };
+            self.asleep.store(looks, Ordering::Relaxed);
+            lingers
+        };
+        if lingers {
+            self.group.linger();
+        } else if sleeps {
             self.group.leave_to_worker();
         }
     }

@@ -480,6 +480,12 @@ impl Group {
         attend::leave_to_worker(self as &dyn PollSet);
     }
 
+    /// A caller may go to sleep elsewhere, and most likely polls again before: the worker serves the
+    /// group when its lease is over.
+    pub(crate) fn linger(&self) {
+        attend::linger(self as &dyn PollSet);
+    }
+
     /// A caller blocks on the group until the result is dropped.
     pub(crate) fn wait_on(self: &Arc<Self>) -> Waiting {
         Waiting::on(Arc::clone(self) as Arc<dyn PollSet>)

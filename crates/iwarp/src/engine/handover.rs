@@ -23,7 +23,9 @@
 //! CPU. The worker, which would take the CPU from another thread, waits a while longer for that
 //! caller, as long as such calls follow each other. Arming a queue (`request_notify`) ends the
 //! lease and makes the worker responsible at once, because the program may be about to sleep on the
-//! channel's descriptor, unless the program was seen blocking in the library's own wait.
+//! channel's descriptor, unless the program was seen blocking in the library's own wait. A program
+//! that has armed its queue many times in vain keeps its lease, and the worker looks when that is
+//! over (`linger`).
 //!
 //! # Writers of the fields
 //!
@@ -33,7 +35,9 @@
 //!   by plain stores.
 //! - `lease`: callers. A poll and a held post lengthen it; going to sleep ends it, before `turn`
 //!   changes.
-//! - `span`: the worker, from its `watcher`.
+//! - `span`, `services`: the worker.
+//! - `lingers`: a caller that arms its queue and goes on sets it, the worker's look clears it.
+//!   `far`: the worker, as it sets its timer, and the caller that has it look sooner.
 //! - `watcher`: the worker, under its lock, which no other thread takes.
 
 mod presence;
@@ -43,7 +47,7 @@ pub(crate) use self::presence::Call;
 use self::presence::{Presence, PresenceWord};
 use self::watcher::{Advice, Seen, WATCH, Watcher};
 use crate::engine::policy::table::LEASE;
-use crate::engine::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
+use crate::engine::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering};
 use crate::flaw::{self, Flaw};
 
 /// The reason for which the worker looks at a group.
@@ -88,6 +92,12 @@ pub(crate) struct Handover {
     lease: AtomicU64,
     /// The length of the lease of one poll: the watcher's, for callers to read.
     span: AtomicU64,
+    /// The worker's services that moved something.
+    services: AtomicU32,
+    /// A caller has armed the queue since the worker's last look, and most likely polls on.
+    lingers: AtomicBool,
+    /// The worker's next look may be long after the lease.
+    far: AtomicBool,
     /// The worker's own.
     watcher: Mutex<Watcher>,
 }
@@ -101,6 +111,9 @@ impl Handover {
             presence: PresenceWord::new(),
             lease: AtomicU64::new(0),
             span: AtomicU64::new(watcher.span),
+            services: AtomicU32::new(0),
+            lingers: AtomicBool::new(false),
+            far: AtomicBool::new(false),
             watcher: Mutex::new(watcher),
         }
     }
@@ -140,6 +153,31 @@ impl Handover {
         }
         // Either this sees that the worker watches, or the worker sees that the lease has ended.
         self.turn.fetch_and(!WATCHED, Ordering::SeqCst) & WATCHED != 0
+    }
+
+    /// A caller may sleep where only the worker can wake it, but most likely polls before: the
+    /// worker serves the group when its lease is over. Returns the time at which the worker has to
+    /// be told to look, where it would look too late by itself.
+    #[must_use]
+    pub(crate) fn linger(&self, now: u64) -> Option<u64> {
+        // Not a loop of polls, for which the worker would wait beyond the lease.
+        self.presence.set(Presence::Absent);
+        let until = now + self.span();
+        self.lease.store(until, Ordering::Release);
+        // Either this sees that the look is far, or the worker sees that a caller lingers.
+        self.lingers.store(true, Ordering::SeqCst);
+        let is_far = self.far.load(Ordering::SeqCst) && self.far.swap(false, Ordering::SeqCst);
+        is_far.then_some(until)
+    }
+
+    /// The number of times that the worker has moved something, modulo 2^32.
+    pub(crate) fn services(&self) -> u32 {
+        self.services.load(Ordering::Relaxed)
+    }
+
+    /// The worker has moved something.
+    pub(crate) fn count_service(&self) {
+        self.services.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A task or an event loop goes to sleep until it is told that something has come.
@@ -223,7 +261,7 @@ impl Handover {
         let turn = match cause {
             Cause::Fired => self.turn.fetch_or(WATCHED, Ordering::SeqCst),
             Cause::Time => {
-                watcher.has_timer = false;
+                watcher.timer_has_come(now);
                 let turn = self.turn.load(Ordering::SeqCst);
                 if turn & (WATCHED | PARKED) != WATCHED {
                     return Duty::Leave;
@@ -231,14 +269,16 @@ impl Handover {
                 turn
             }
         };
+        let lingers = self.lingers.swap(false, Ordering::SeqCst);
         let (presence, epoch) = self.presence.load();
         let lease = self.lease.load(Ordering::Acquire);
         let blocked = turn >= BLOCKED;
-        let advice = watcher.look(&Seen { cause, now, lease, blocked, presence, epoch });
+        let seen = Seen { cause, now, lease, blocked, lingers, presence, epoch };
+        let advice = watcher.look(&seen);
         self.span.store(watcher.span, Ordering::Relaxed);
         match advice {
             Advice::Serve => Duty::Serve,
-            Advice::Watch(at) => watch(&mut watcher, at),
+            Advice::Watch(at) => self.watch(&mut watcher, now, at),
             Advice::Park => self.park(),
             Advice::Arm if self.end_watch() => Duty::Arm,
             Advice::Arm => Duty::Leave,
@@ -266,13 +306,19 @@ impl Handover {
     /// Streams that are ready are left to callers of other groups that have them too: this group is
     /// watched, slowly, as the other is served when they look after it no more.
     pub(crate) fn watch_beside(&self, now: u64) -> Duty {
-        watch(&mut self.watcher.lock(), now + WATCH)
+        let mut watcher = self.watcher.lock();
+        let pause = if watcher.lingers { LEASE } else { WATCH };
+        self.watch(&mut watcher, now, now + pause)
     }
-}
 
-/// One timer is enough: it comes a few looks after it was set at the latest.
-fn watch(watcher: &mut Watcher, at: u64) -> Duty {
-    if std::mem::replace(&mut watcher.has_timer, true) { Duty::Leave } else { Duty::Watch(at) }
+    /// The next look comes at that time: sooner if a caller lingers that has not been seen.
+    fn watch(&self, watcher: &mut Watcher, now: u64, at: u64) -> Duty {
+        let soon = now + LEASE;
+        self.far.store(at > soon, Ordering::SeqCst);
+        let unseen = at > soon && self.lingers.load(Ordering::SeqCst);
+        let at = if unseen && self.far.swap(false, Ordering::SeqCst) { soon } else { at };
+        if watcher.set_timer(at) { Duty::Watch(at) } else { Duty::Leave }
+    }
 }
 
 #[cfg(all(test, not(model)))]

@@ -294,7 +294,7 @@ impl Options {
     /// | `IWARP_LOG` | `off`, `error`, `warn`, `info`, `debug`, `trace`, or a `tracing` filter | `warn` |
     /// | `IWARP_LOG_FORMAT` | `text`, `json` | `text` |
     /// | `IWARP_FAULTS` | [faults of the network](NetworkFaults): `seed=7,lose=100` | none |
-    /// | `IWARP_WITHOUT` | `gather`, `awaiting`, `piggyback`, `backoff`, `lend`, with commas between | none |
+    /// | `IWARP_WITHOUT` | `gather`, `awaiting`, `piggyback`, `backoff`, `arming`, `lend`, with commas between | none |
     ///
     /// A process that has more rights than the user who started it (`AT_SECURE`) ignores them.
     ///
@@ -470,7 +470,7 @@ impl Options {
             options.faults = Some(faults.map_err(wrong)?);
         }
         if let Some(value) = lookup("IWARP_WITHOUT") {
-            let expected = "any of gather, awaiting, piggyback, backoff, lend, with commas \
+            let expected = "any of gather, awaiting, piggyback, backoff, arming, lend, with commas \
                             between";
             let without = Behaviours::parse(&value);
             options.without = without.ok_or_else(|| wrong("IWARP_WITHOUT", &value, expected))?;

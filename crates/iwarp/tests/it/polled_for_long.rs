@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! A program polls for long, so that the worker stays away and bells are hushed. No event that
-//! comes then is missed, for any next act of the program.
+//! comes then is missed, for any next act of the program; nor where it has armed its queue for long.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use iwarp::cm::Listener;
-use iwarp::{CompletionChannel, CompletionQueue, Ended, QueuePairAttributes, RecvRequest};
+use iwarp::{
+    CompletionChannel, CompletionQueue, Ended, QueuePairAttributes, RecvRequest, WcStatus,
+};
 
 use crate::common::channels;
 use crate::common::{DEADLINE, End, Setup, couple, next, until};
@@ -50,6 +52,74 @@ fn a_call_that_blocks_is_woken() {
 #[test]
 fn a_program_that_sleeps_on_the_descriptor_is_woken() {
     wakes_from(channels::sleep);
+}
+
+/// As UCX's event loop does: it polls, arms its queue, and looks at the channel without waiting.
+fn arm_for_long(end: &End, channel: &CompletionChannel) {
+    for _ in 0..300 {
+        assert_eq!(end.recv_cq.poll_one(), None);
+        end.recv_cq.request_notify(false);
+        assert!(channel.try_next().is_none());
+    }
+}
+
+/// The server has armed its queue in vain many times when it goes to sleep. It is woken about as
+/// soon as one that has not.
+fn wakes_one_that_has_armed_from(sleep: impl Fn(&CompletionChannel) + Sync) {
+    let [(client, _), (server, channel)] = channels::connect();
+    for id in 0..50 {
+        server.post_recv(id, &[]);
+        arm_for_long(&server, &channel);
+        thread::scope(|scope| {
+            scope.spawn(|| sleep(&channel));
+            client.send(id, &[]);
+            assert_eq!(client.sent().wr_id, id);
+        });
+        assert_eq!(server.received().wr_id, id);
+        while channel.try_next().is_some() {}
+    }
+}
+
+#[test]
+fn a_program_that_armed_in_vain_and_sleeps_on_the_descriptor_is_woken() {
+    wakes_one_that_has_armed_from(channels::sleep);
+}
+
+#[test]
+fn a_program_that_armed_in_vain_and_blocks_is_woken() {
+    wakes_one_that_has_armed_from(|channel| {
+        assert!(channel.wait(Some(DEADLINE)).unwrap().is_some());
+    });
+}
+
+/// It moves its traffic itself meanwhile: events are for what its polls have found.
+#[test]
+fn a_program_that_arms_with_each_poll_receives_all() {
+    const MESSAGES: u64 = 2_000;
+    const RECEIVES: u64 = 16;
+    let [(client, _), (server, channel)] = channels::connect();
+    (0..RECEIVES).for_each(|id| server.post_recv(id, &[]));
+    let received = AtomicU64::new(0);
+    let count = || received.load(Ordering::Acquire);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for id in 0..MESSAGES {
+                until("a receive", || (id < count() + RECEIVES).then_some(()));
+                client.send(id, &[]);
+                client.sent();
+            }
+        });
+        until("all messages", || {
+            while let Some(completion) = server.recv_cq.poll_one() {
+                assert_eq!(completion.status, WcStatus::Success);
+                server.post_recv(0, &[]);
+                received.fetch_add(1, Ordering::Release);
+            }
+            server.recv_cq.request_notify(false);
+            while channel.try_next().is_some() {}
+            (count() == MESSAGES).then_some(())
+        });
+    });
 }
 
 #[test]

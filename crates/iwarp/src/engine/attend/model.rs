@@ -6,7 +6,7 @@
 use loom::sync::Arc;
 use loom::thread;
 
-use super::{Attended, Served, enter, leave, leave_to_worker, look_after};
+use super::{Attended, Served, enter, leave, leave_to_worker, linger, look_after};
 use crate::engine::handover::{Cause, Handover};
 use crate::engine::policy::table::LEASE;
 use crate::engine::ready_list::{Bell, ReadyList};
@@ -196,6 +196,12 @@ impl World {
         leave_to_worker(&At(self, 1));
     }
 
+    /// A caller polls, arms the queue as it has often done in vain, and goes to sleep this time.
+    fn caller_polls_and_lingers(&self) {
+        self.poll();
+        linger(&At(self, 1));
+    }
+
     /// A caller polls for long, and the bell is hushed.
     fn caller_polls_for_long(&self) {
         self.handover.lease(2);
@@ -311,6 +317,24 @@ fn so_is_one_with_a_port_without_a_descriptor() {
     explore(4, || caller_sleeps(Port::Woken));
 }
 
+fn caller_lingers(port: Port) {
+    let world = beside_the_worker(port, World::caller_polls_and_lingers, &[0, 2]);
+    world.octets_arrive();
+    world.end();
+}
+
+/// A caller that sleeps although it has polled on each time before.
+#[test]
+fn a_caller_that_lingers_is_served() {
+    explore(5, || caller_lingers(Port::Described));
+    explore(4, || caller_lingers(Port::Woken));
+}
+
+#[test]
+fn so_is_one_that_lingers_beside_one_that_polls() {
+    explore(3, || beside_one_that_polls(World::caller_polls_and_lingers));
+}
+
 fn caller_computes(port: Port) {
     let world = beside_the_worker(port, World::poll, &[0, 2]);
     world.octets_arrive();
@@ -369,7 +393,9 @@ fn a_caller_that_blocks_is_woken_by_a_port_without_a_descriptor() {
 
 #[test]
 fn a_caller_that_naps_is_woken_by_a_port_without_a_descriptor() {
-    explore(4, || sleeper_is_woken(|world| world.list.will_sleep(), |world| world.list.has_slept()));
+    explore(4, || {
+        sleeper_is_woken(|world| world.list.will_sleep(), |world| world.list.has_slept())
+    });
 }
 
 /// A caller that does that beside one that polls for long, and the worker, is served.

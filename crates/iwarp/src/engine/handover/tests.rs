@@ -68,6 +68,58 @@ fn a_caller_that_goes_to_sleep_takes_the_worker_off_its_timer() {
     assert_eq!(handover.worker_turn(10 + LEASE, Cause::Fired), Duty::Serve);
 }
 
+#[test]
+fn a_caller_that_lingers_is_looked_at_when_its_lease_is_over() {
+    let handover = Handover::new();
+    assert_eq!(handover.linger(10), None, "it is armed");
+    assert_eq!(handover.worker_turn(20, Cause::Fired), Duty::Watch(10 + LEASE));
+    // It polls on, and lingers once more.
+    poll(&handover, 30);
+    assert_eq!(handover.linger(40), None);
+    assert_eq!(handover.worker_turn(10 + LEASE, Cause::Time), Duty::Watch(40 + LEASE));
+    // It sleeps.
+    assert_eq!(handover.worker_turn(40 + LEASE, Cause::Time), Duty::Serve);
+}
+
+#[test]
+fn the_worker_comes_sooner_for_a_caller_that_begins_to_linger() {
+    let handover = Handover::new();
+    poll(&handover, 10);
+    assert_eq!(handover.worker_turn(20, Cause::Fired), Duty::Watch(10 + LEASE));
+    poll(&handover, 30);
+    assert_eq!(handover.worker_turn(10 + LEASE, Cause::Time), Duty::Watch(10 + LEASE + WATCH));
+    let now = 20 + LEASE;
+    assert_eq!(handover.linger(now), Some(now + LEASE), "the next look is far");
+    assert_eq!(handover.linger(now + 1), None, "that is known by now");
+    let over = now + 1 + LEASE;
+    assert_eq!(handover.worker_turn(now + LEASE, Cause::Time), Duty::Watch(over));
+    assert_eq!(handover.worker_turn(over, Cause::Time), Duty::Serve);
+}
+
+/// A caller has armed the group, lingers, and has a look of long ago before it.
+#[test]
+fn a_look_that_is_far_does_not_stand_for_a_nearer_one() {
+    let handover = Handover::new();
+    poll(&handover, 10);
+    assert_eq!(handover.worker_turn(20, Cause::Fired), Duty::Watch(10 + LEASE));
+    poll(&handover, 30);
+    assert_eq!(handover.worker_turn(10 + LEASE, Cause::Time), Duty::Watch(10 + LEASE + WATCH));
+    let now = 20 + LEASE;
+    assert!(handover.end_lease());
+    assert_eq!(handover.linger(now), Some(now + LEASE));
+    assert_eq!(handover.worker_turn(now + 5, Cause::Fired), Duty::Watch(now + LEASE));
+    assert_eq!(handover.worker_turn(now + LEASE, Cause::Time), Duty::Serve);
+}
+
+/// Callers of another group look after the streams of one that lingers.
+#[test]
+fn a_caller_that_lingers_is_not_left_to_others_for_long() {
+    let handover = Handover::new();
+    assert_eq!(handover.linger(10), None);
+    assert_eq!(handover.worker_turn(10 + LEASE, Cause::Fired), Duty::Serve);
+    assert_eq!(handover.watch_beside(10 + LEASE), Duty::Watch(10 + 2 * LEASE));
+}
+
 /// The worker was about to serve the group; meanwhile its caller has armed it, and polled again.
 #[test]
 fn a_group_that_was_armed_under_the_worker_is_not_left_to_others() {
@@ -175,11 +227,11 @@ fn the_lease_fits_the_program() {
     poll(&handover, 0);
     assert_eq!(handover.worker_turn(1, Cause::Fired), Duty::Watch(SHORT_LEASE));
     // And now it polls all the time.
-    let mut now = 0;
-    for _ in 0..10 {
-        poll(&handover, now + 1);
-        assert!(matches!(handover.worker_turn(now + 2, Cause::Time), Duty::Watch(_)));
-        now += LEASE;
+    let mut now = SHORT_LEASE;
+    for look in 0..10 {
+        poll(&handover, now - 1);
+        let Duty::Watch(at) = handover.worker_turn(now, Cause::Time) else { panic!("{look}") };
+        now = at;
     }
     for _ in 0..3 {
         poll(&handover, now);

@@ -25,6 +25,8 @@ pub(super) struct Seen {
     pub(super) lease: u64,
     /// Some caller is blocked on it.
     pub(super) blocked: bool,
+    /// A caller has armed the queue since the last look, and goes on polling most likely.
+    pub(super) lingers: bool,
     pub(super) presence: Presence,
     /// Another with each call.
     pub(super) epoch: u32,
@@ -46,8 +48,10 @@ pub(super) enum Advice {
 pub(super) struct Watcher {
     /// The length of the lease of one poll.
     pub(super) span: u64,
-    /// A look is due at some time.
-    pub(super) has_timer: bool,
+    /// The time of the next look, where one is due.
+    timer: Option<u64>,
+    /// See [`Seen::lingers`], as the last look saw it.
+    pub(super) lingers: bool,
     /// The epoch that the last look saw.
     epoch: u32,
     /// Looks in a row that found the caller in one call.
@@ -67,7 +71,8 @@ impl Watcher {
     pub(super) const fn new() -> Self {
         Self {
             span: LEASE,
-            has_timer: false,
+            timer: None,
+            lingers: false,
             epoch: 0,
             in_same_call: 0,
             waited_for: None,
@@ -75,6 +80,20 @@ impl Watcher {
             waits_for_task: false,
             watch: WATCH,
         }
+    }
+
+    /// The time of a look has come.
+    pub(super) fn timer_has_come(&mut self, now: u64) {
+        self.timer = self.timer.filter(|at| *at > now);
+    }
+
+    /// A look is wanted at that time. False where one is due by then: one timer is enough.
+    pub(super) fn set_timer(&mut self, at: u64) -> bool {
+        let sets = self.timer.is_none_or(|earlier| at < earlier);
+        if sets {
+            self.timer = Some(at);
+        }
+        sets
     }
 
     /// The worker came when the lease was over, and something had been waiting: the program does
@@ -88,6 +107,7 @@ impl Watcher {
     pub(super) fn look(&mut self, seen: &Seen) -> Advice {
         let came = std::mem::replace(&mut self.epoch, seen.epoch) != seen.epoch;
         let Seen { now, cause, .. } = *seen;
+        self.lingers = seen.lingers;
         let mut lease = seen.lease;
         if lease > now {
             self.in_same_call = 0;
@@ -116,7 +136,7 @@ impl Watcher {
             return Advice::Watch(lease);
         }
         // It has been renewed.
-        if self.lengthen() < LEASE {
+        if self.lengthen() < LEASE || seen.lingers {
             return Advice::Watch(lease);
         }
         let sleeps = seen.presence == Presence::Waiting;

@@ -15,7 +15,8 @@
 use std::time::Duration;
 
 use super::Behaviours;
-use super::table::{HABIT, LEASE, LOOP, PAUSE, PENALTY, TAKEN};
+use super::penalty::Penalty;
+use super::table::{FEW, HABIT, LEASE, LOOP, PAUSE, PENALTY, TAKEN};
 
 /// A yield that takes less was taken up by no other thread, even if the shortest was far shorter.
 const UNTAKEN: u64 = LEASE / 250;
@@ -58,8 +59,8 @@ pub(crate) struct Backoff {
     shortest: u64,
     /// Yields in a row that were taken up, and after which nothing had come.
     in_vain: u32,
-    /// Rests for which it still sleeps.
-    wary: u32,
+    /// Yields are left out, and it sleeps, where one took too long.
+    wary: Penalty,
     /// Sleeps in a row that were in vain.
     overslept: u32,
     without: Behaviours,
@@ -78,7 +79,7 @@ impl Backoff {
             untaken: 0,
             shortest: LONG,
             in_vain: 0,
-            wary: 0,
+            wary: Penalty::between(FEW, PENALTY),
             overslept: 0,
             without,
         }
@@ -108,8 +109,7 @@ impl Backoff {
     }
 
     fn rest(&mut self) -> Rest {
-        if self.wary > 0 {
-            self.wary -= 1;
+        if self.wary.applies() {
             return self.sleep();
         }
         if self.in_vain < HABIT {
@@ -136,6 +136,7 @@ impl Backoff {
             return false;
         }
         self.shortest = self.shortest.min(took);
+        self.wary.judge(took >= LONG);
         if took < UNTAKEN.max(TAKEN * self.shortest) {
             self.in_vain = 0;
             if self.cpu.is_some() {
@@ -150,9 +151,6 @@ impl Backoff {
         self.untaken = 0;
         self.in_vain = self.in_vain.saturating_add(1);
         self.polls = (self.polls / 2).max(self.least);
-        if took >= LONG {
-            self.wary = PENALTY;
-        }
         false
     }
 
@@ -227,15 +225,28 @@ mod tests {
         assert_eq!(until_rest(&mut backoff).1, Rest::Yield);
     }
 
-    #[test]
-    fn a_thread_that_takes_the_cpu_for_long_gets_it_seldom() {
-        let mut backoff = backoff();
-        backoff.has_yielded(3_000_000);
-        for _ in 0..PENALTY {
-            assert_eq!(until_rest(&mut backoff).1, NAP);
+    /// Naps until the next yield.
+    fn naps(backoff: &mut Backoff) -> u32 {
+        let rests = std::iter::repeat_with(|| {
             backoff.moved();
+            until_rest(backoff).1
+        });
+        rests.take_while(|rest| *rest == NAP).count() as u32
+    }
+
+    #[test]
+    fn a_thread_that_takes_the_cpu_for_long_gets_it_ever_more_seldom() {
+        let mut backoff = backoff();
+        for expected in [FEW, 4 * FEW, PENALTY, PENALTY] {
+            backoff.has_yielded(3_000_000);
+            assert_eq!(naps(&mut backoff), expected);
         }
-        assert_eq!(until_rest(&mut backoff).1, Rest::Yield);
+        // It is gone.
+        (0..LOOP).for_each(|_| {
+            backoff.has_yielded(300);
+        });
+        backoff.has_yielded(3_000_000);
+        assert_eq!(naps(&mut backoff), FEW);
     }
 
     #[test]

@@ -19,6 +19,8 @@ bitflags! {
         const PIGGYBACK = 4;
         /// When a poll that finds nothing gives up its CPU follows from what that costs.
         const BACKOFF = 8;
+        /// A queue that is armed again and again in vain is left to its program.
+        const ARMING = 32;
         /// A caller that polls in vain moves what is ready for other completion queues.
         const LEND = 16;
     }

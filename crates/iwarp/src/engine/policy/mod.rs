@@ -14,6 +14,7 @@
 //!   awaiting     programs that await an answer by spinning on memory
 //!   piggyback    acknowledgements that go out with the program's next message
 //!   penalty      for how long either is not done again
+//!   arming     programs that arm a queue again and again without sleeping; kept by the queue
 //!   backoff    when a caller that polls an empty queue gives up its CPU; kept by the driver
 //!   polls      how often callers have polled, for the others to read: one word
 //! ```
@@ -27,6 +28,8 @@
 //!   stay for the answer. Guard: `core`.
 //! - `piggyback` watches acknowledgements that were due, posts and polls in vain after them. It
 //!   advises an acknowledgement: go out, or wait for a post. Guard: `core`.
+//! - `arming` watches armings, events and the worker's services. It advises an arming: leave the
+//!   queue to the worker, or to its program for a lease more. Guard: the queue's lock.
 //! - `backoff` watches polls that found nothing, the time that yields took, whether sleeps were in
 //!   vain. It advises a poll: go on, help others, yield, sleep. Guard: the group's token.
 //! - `lend` watches the same as `backoff`. It advises an empty poll: move the streams of other
@@ -37,6 +40,7 @@
 //! `IWARP_WITHOUT` switches each off, and so `BENCHMARKS.md` measures its benefit. Constants that
 //! several policies share are in `table`; those of one mechanism stand beside it.
 
+pub(crate) mod arming;
 mod awaiting;
 pub(crate) mod backoff;
 mod behaviours;

@@ -11,11 +11,18 @@ pub(super) struct Penalty {
     left: u32,
     /// The number that it will be when it turns out badly again.
     next: u32,
+    least: u32,
+    most: u32,
 }
 
 impl Penalty {
+    /// It is left out so many times at first, and at most.
+    pub(super) const fn between(least: u32, most: u32) -> Self {
+        Self { left: 0, next: least, least, most }
+    }
+
     pub(super) const fn new() -> Self {
-        Self { left: 0, next: PENALTY }
+        Self::between(PENALTY, u32::MAX)
     }
 
     /// It could be done now. True if it is left out, which counts.
@@ -29,9 +36,9 @@ impl Penalty {
     pub(super) fn judge(&mut self, badly: bool) {
         if badly {
             self.left = self.next;
-            self.next = self.next.saturating_mul(4);
+            self.next = self.next.saturating_mul(4).min(self.most);
         } else {
-            self.next = (self.next / 2).max(PENALTY);
+            self.next = (self.next / 2).max(self.least);
         }
     }
 }

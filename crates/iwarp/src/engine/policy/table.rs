@@ -17,7 +17,8 @@ pub(crate) const FEW: u32 = 16;
 pub(crate) const LOOP: u32 = 64;
 
 /// Times that something is left out after it turned out badly; four times as many with each time
-/// more, half as many with each time that it turned out well.
+/// more, half as many with each time that it turned out well. Yields of a poller begin with
+/// [`FEW`], and end here.
 pub(crate) const PENALTY: u32 = 256;
 
 /// Posts that wait for each other at most.
