@@ -82,9 +82,10 @@ impl Watcher {
         }
     }
 
-    /// The time of a look has come.
+    /// The time of a look has come: of the one that is known, or of another that was to come later,
+    /// and then the known one is still due.
     pub(super) fn timer_has_come(&mut self, now: u64) {
-        self.timer = self.timer.filter(|at| *at > now);
+        self.timer = self.timer.filter(|at| *at > now + LEASE / 2);
     }
 
     /// A look is wanted at that time. False where one is due by then: one timer is enough.
