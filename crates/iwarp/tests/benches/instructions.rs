@@ -3,7 +3,7 @@
 //! Inner loops that `cargo xtask instructions` counts under callgrind, without system calls, other
 //! threads or the clock, so that the count does not vary. Posting is counted through the engine as
 //! well, over a socket and over the rings of one host: hardly anything of it depends on times, as
-//! receiving does.
+//! receiving does. RoCE v2 is counted whole, over a network in memory and in virtual time.
 //!
 //! ```text
 //!   instructions                    runs each case a few times
@@ -17,12 +17,13 @@
 mod common;
 #[path = "../../benches/ends/mod.rs"]
 mod ends;
+mod packets;
 
 use std::env;
 use std::hint::black_box;
 use std::sync::Arc;
 
-use iwarp::{Access, Buffer, LocalPath, Options, QueuePair, SendOp, Sge, TaggedOffset};
+use iwarp::{Access, Buffer, LocalPath, Options, QpType, QueuePair, SendOp, Sge, TaggedOffset};
 use iwarp_mem::{MemoryTable, Scope};
 use iwarp_proto::framing::{Deframe as _, Frame as _};
 use iwarp_proto::mpa::rx::Deframer;
@@ -33,6 +34,7 @@ use iwarp_types::{AccessError, Accessor, Memory, PdId, QpId, RemoteAccess};
 use common::sessions::{done, pair_as};
 use common::{Setup, next};
 use ends::{ETHERNET, End, Ring, SEND, Terms, ends};
+use packets::Pair;
 
 /// A name, and what runs it so many times.
 type Case = (&'static str, fn(u64));
@@ -54,6 +56,11 @@ const CASES: &[Case] = &[
     ("send_64_tcp_post", |n| post_send(LocalPath::Off, n)),
     ("send_64_rings_post", |n| post_send(LocalPath::Rings, n)),
     ("session_send_64_tcp", session_tcp_send),
+    ("send_64_rc_post", |n| post_packet(QpType::Rc, n)),
+    ("send_64_rc_receive", |n| receive_packet(QpType::Rc, n)),
+    ("send_64_rc_acknowledged", acknowledged),
+    ("send_64_ud_post", |n| post_packet(QpType::Ud, n)),
+    ("send_64_ud_receive", |n| receive_packet(QpType::Ud, n)),
 ];
 
 /// Iterations of each case when none is counted.
@@ -216,6 +223,42 @@ fn post_send(path: LocalPath, iterations: u64) {
         post();
         measured(send);
         complete();
+    }
+}
+
+/// A post of one packet, which goes out.
+fn post_packet(qp_type: QpType, iterations: u64) {
+    let pair = Pair::new(qp_type);
+    for _ in 0..iterations {
+        pair.post_recv();
+        measured(|| pair.send());
+        pair.receive();
+        pair.sent();
+        pair.pause();
+    }
+}
+
+/// A poll that finds the message; RC answers with an acknowledgement.
+fn receive_packet(qp_type: QpType, iterations: u64) {
+    let pair = Pair::new(qp_type);
+    for _ in 0..iterations {
+        pair.post_recv();
+        pair.send();
+        measured(|| pair.receive());
+        pair.sent();
+        pair.pause();
+    }
+}
+
+/// A poll that finds the acknowledgement.
+fn acknowledged(iterations: u64) {
+    let pair = Pair::new(QpType::Rc);
+    for _ in 0..iterations {
+        pair.post_recv();
+        pair.send();
+        pair.receive();
+        measured(|| pair.sent());
+        pair.pause();
     }
 }
 
