@@ -44,6 +44,7 @@ pub(crate) unsafe fn place(dst: *mut u8, data: &[u8]) -> Result<(), Fault> {
 }
 
 /// The number of the `n` bytes at `addr` that lie in the last aligned 8-byte word.
+#[inline]
 fn kept_back(addr: usize, n: usize) -> usize {
     match (addr.wrapping_add(n)) % 8 {
         0 => n.min(8),
@@ -63,6 +64,10 @@ unsafe fn place_word(mut dst: *mut u8, mut data: &[u8]) -> Result<(), Fault> {
         // SAFETY: 8 bytes of one aligned word are that word, so `dst` is aligned.
         return unsafe { crate::reach::chosen::store_u64(dst.cast(), u64::from_ne_bytes(word)) };
     }
+    if dst.addr().is_multiple_of(8) && data.len() < 8 {
+        // SAFETY: this function's contract.
+        return unsafe { place_first_of_word(dst, data) };
+    }
     while !data.is_empty() {
         let aligned = 1 << dst.addr().trailing_zeros().min(2);
         let size = if aligned <= data.len() { aligned } else { 1 << data.len().ilog2() };
@@ -79,6 +84,34 @@ unsafe fn place_word(mut dst: *mut u8, mut data: &[u8]) -> Result<(), Fault> {
         // SAFETY: at most one past the end of the range.
         dst = unsafe { dst.add(size) };
         data = rest;
+    }
+    Ok(())
+}
+
+/// As [`place_word`], for less than a word from its beginning on, as the end of all but the
+/// shortest data is: the bits of the number of bytes are the sizes of the stores.
+///
+/// # Safety
+///
+/// As [`place_word`]; `dst` is a multiple of 8, and there are fewer than 8 bytes.
+#[inline]
+unsafe fn place_first_of_word(dst: *mut u8, data: &[u8]) -> Result<(), Fault> {
+    let n = data.len();
+    // SAFETY: in range by the contract; each store begins at a multiple of its size.
+    unsafe {
+        if n & 4 != 0
+            && let Some(four) = data.first_chunk()
+        {
+            store_u32(dst.cast(), u32::from_ne_bytes(*four))?;
+        }
+        if n & 2 != 0
+            && let Some(two) = data[n & 4..].first_chunk()
+        {
+            store_u16(dst.add(n & 4).cast(), u16::from_ne_bytes(*two))?;
+        }
+        if n & 1 != 0 {
+            store_u8(dst.add(n - 1), data[n - 1])?;
+        }
     }
     Ok(())
 }
