@@ -2,7 +2,7 @@
 
 //! Cutting a message into segments (RFC 5041 §5.2).
 
-use crate::ddp::wire::{Header, Tagged, Untagged};
+use crate::ddp::wire::{Header, Octets, Tagged, Untagged};
 use crate::types::Mo;
 
 /// A message on its way out: hands over one segment after another, or several at once, in rising
@@ -51,12 +51,20 @@ impl Run {
         self.len <= self.each
     }
 
+    /// Payload octets of the segment behind the first `done` of the run, and whether it ends the
+    /// message.
+    #[inline]
+    const fn cut(&self, done: u32) -> (u32, bool) {
+        let left = self.len - done;
+        let len = if self.each < left { self.each } else { left };
+        (len, self.ends && len == left)
+    }
+
     /// The segment that begins behind the first `done` payload octets of the run.
     #[inline]
     pub fn segment(&self, done: u32) -> Segment {
         let offset = self.offset + done;
-        let len = self.each.min(self.len - done);
-        let last = self.ends && done + len == self.len;
+        let (len, last) = self.cut(done);
         let header = match self.first {
             Header::Tagged(h) => {
                 Header::Tagged(Tagged { last, to: h.to.advanced(u64::from(offset)), ..h })
@@ -64,6 +72,34 @@ impl Run {
             Header::Untagged(h) => Header::Untagged(Untagged { last, mo: Mo(offset), ..h }),
         };
         Segment { header, offset, len }
+    }
+}
+
+/// The headers of a run's segments, each made from the one before: most of their octets are alike.
+#[derive(Debug)]
+pub(crate) struct Headers<'a> {
+    run: &'a Run,
+    octets: Octets,
+    /// TO or MO of the run's first octet.
+    first: u64,
+}
+
+impl<'a> Headers<'a> {
+    pub(crate) fn of(run: &'a Run) -> Self {
+        let Segment { header, .. } = run.segment(0);
+        let first = match header {
+            Header::Tagged(h) => h.to.0,
+            Header::Untagged(h) => u64::from(h.mo.0),
+        };
+        Self { run, octets: Octets::of(&header), first }
+    }
+
+    /// The header's octets and the number of payload octets of the segment that begins behind the
+    /// first `done` of the run.
+    #[inline]
+    pub(crate) fn segment(&mut self, done: u32) -> (&[u8], u32) {
+        let (len, last) = self.run.cut(done);
+        (self.octets.at(self.first.wrapping_add(u64::from(done)), last), len)
     }
 }
 

@@ -182,6 +182,35 @@ impl Header {
     }
 }
 
+/// The octets of the headers of a message's segments, which differ in L and in the place of the
+/// payload only.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Octets {
+    octets: [u8; UNTAGGED_LEN],
+    len: usize,
+}
+
+impl Octets {
+    pub(crate) fn of(header: &Header) -> Self {
+        let mut octets = [0; UNTAGGED_LEN];
+        let len = header.emit(&mut octets);
+        Self { octets, len }
+    }
+
+    /// The header of the segment whose payload goes to this TO or MO.
+    #[inline]
+    pub(crate) fn at(&mut self, place: u64, last: bool) -> &[u8] {
+        self.octets[0] = self.octets[0] & !LAST_FLAG | last_flag(last);
+        if self.len == TAGGED_LEN {
+            self.octets[6..14].copy_from_slice(&place.to_be_bytes());
+            &self.octets[..TAGGED_LEN]
+        } else {
+            self.octets[14..18].copy_from_slice(&(place as u32).to_be_bytes());
+            &self.octets
+        }
+    }
+}
+
 /// Knows the segments that continue a message, each where the one before ended, by the octets of
 /// their headers. One whose reserved bits are others than those of the first is not known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

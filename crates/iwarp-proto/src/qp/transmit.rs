@@ -18,7 +18,7 @@ use core::ops::Range;
 
 use iwarp_types::{AccessError, Accessor, Digest, Invalidator, Memory, Sge, Stag, TaggedOffset};
 
-use crate::ddp::tx::{Run, Segment};
+use crate::ddp::tx::{Headers, Run, Segment};
 use crate::ddp::wire::{Header, TAGGED_LEN, UNTAGGED_LEN};
 use crate::framing::{Frame, LEAST_MAX_ULPDU, MAX_FRAME};
 use crate::qp::outbound::{Body, Next, Scratch, Segments};
@@ -459,17 +459,15 @@ impl<F: Frame> Transmitter<F> {
         let mut source = Gather::new(memory, self.who, body, scratch);
         let spare = out.spare();
         let (mut at, mut done) = (0, 0);
+        let mut headers = Headers::of(run);
         let result = loop {
-            let segment = run.segment(done);
-            let (into, len) = (&mut spare[at..], segment.len as usize);
-            let mut header = [0; UNTAGGED_LEN];
-            let header_len = segment.header.emit(&mut header);
+            let (header, len) = headers.segment(done);
             let fill = |_, dst: &mut [u8], crc: Option<&mut Digest>| source.copy(dst, crc);
-            match framer.write(into, &header[..header_len], len, fill) {
+            match framer.write(&mut spare[at..], header, len as usize, fill) {
                 Ok(octets) => at += octets,
                 Err(error) => break Err((done, error)),
             }
-            done += segment.len;
+            done += len;
             if done == run.len {
                 break Ok(());
             }
