@@ -38,7 +38,7 @@ const MEMORY_WAIT: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub(super) struct Tx {
     outgoing: Outgoing,
-    out: Option<Transmit>,
+    out: Option<Box<Transmit>>,
     sent: u64,
     next_mss_check: u64,
     /// The stream may move past TCP and has not yet.
@@ -105,7 +105,7 @@ impl Link {
             if tx.out.is_none() {
                 tx.out = self.spare.take();
             }
-            let Some(out) = &mut tx.out else {
+            let Some(out) = tx.out.as_deref_mut() else {
                 self.transmit_later(tx);
                 return None;
             };

@@ -7,7 +7,7 @@
 
 use std::cell::Cell;
 
-use iwarp_mem::zeroed;
+use iwarp_mem::{afford, zeroed};
 use iwarp_os::thread;
 use iwarp_proto::qp::Transmit;
 
@@ -26,7 +26,9 @@ const _: () = assert!(Transmit::MIN_CAPACITY <= Pool::BLOCK);
 /// The transmit queues of a device.
 #[derive(Debug)]
 pub(super) struct Spare {
-    kept: Mutex<Vec<Transmit>>,
+    /// Behind pointers: a queue goes from hand to hand with each message.
+    #[allow(clippy::vec_box, reason = "they are taken out and given back behind these pointers")]
+    kept: Mutex<Vec<Box<Transmit>>>,
     /// Queues that the library's own threads find there when they send for the first time, which
     /// may be in the midst of traffic, or when there is no memory.
     reserve: usize,
@@ -44,19 +46,19 @@ impl Spare {
 
     /// A transmit queue, which is a small one where there is no memory for more; `None` where there
     /// is none for that either.
-    pub(super) fn take(&self) -> Option<Transmit> {
+    pub(super) fn take(&self) -> Option<Box<Transmit>> {
         let mine = mine(Cell::take).flatten();
         let kept = mine.or_else(|| self.take_kept());
         kept.or_else(|| with_staging(STAGING)).or_else(|| with_staging(Transmit::MIN_CAPACITY))
     }
 
-    fn take_kept(&self) -> Option<Transmit> {
+    fn take_kept(&self) -> Option<Box<Transmit>> {
         let mut kept = self.kept.lock();
         if kept.len() > self.reserve || thread::is_ours() { kept.pop() } else { None }
     }
 
     /// Takes one back.
-    pub(super) fn give(&self, mut transmit: Transmit) {
+    pub(super) fn give(&self, mut transmit: Box<Transmit>) {
         if !transmit.is_empty() {
             transmit.clear();
         }
@@ -72,17 +74,19 @@ impl Spare {
 
 thread_local! {
     static HAS_MINE: Cell<bool> = const { Cell::new(false) };
-    static MINE: Cell<Option<Transmit>> = const { Cell::new(None) };
+    static MINE: Cell<Option<Box<Transmit>>> = const { Cell::new(None) };
 }
 
 /// Calls `f` with the place for the queue that the thread keeps, if it can keep one.
 #[inline]
-fn mine<R>(f: impl FnOnce(&Cell<Option<Transmit>>) -> R) -> Option<R> {
+fn mine<R>(f: impl FnOnce(&Cell<Option<Box<Transmit>>>) -> R) -> Option<R> {
     kept::with(&HAS_MINE, &MINE, f)
 }
 
-fn with_staging(octets: usize) -> Option<Transmit> {
-    Transmit::with_staging(zeroed(octets).ok()?).ok()
+fn with_staging(octets: usize) -> Option<Box<Transmit>> {
+    let transmit = Transmit::with_staging(zeroed(octets).ok()?).ok()?;
+    afford().ok()?;
+    Some(Box::new(transmit))
 }
 
 #[cfg(all(test, not(model)))]
