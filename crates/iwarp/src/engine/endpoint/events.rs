@@ -57,9 +57,20 @@ impl Endpoint {
         program: &mut Program,
         link: &Option<Arc<dyn StreamMover>>,
     ) {
-        if !core.has_events() {
-            return;
+        // Most calls of a core leave none.
+        if core.has_events() {
+            self.hand_on_some(core, sends, program, link);
         }
+    }
+
+    #[inline(never)]
+    fn hand_on_some(
+        &self,
+        core: &mut impl Core,
+        sends: &mut SendSlots,
+        program: &mut Program,
+        link: &Option<Arc<dyn StreamMover>>,
+    ) {
         if !core.is_connected() && self.placing.withholds() {
             return;
         }
