@@ -13,13 +13,14 @@
 //! hush first (`ReadyList::listen`). So polls and posts of such streams make no system call. Groups
 //! without such streams pay one relaxed load when they ask their epoll.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 
 use iwarp_mem::OutOfMemory;
 
 use crate::engine::sync::{AtomicBool, Mutex, Ordering};
 use crate::flaw::{self, Flaw};
+use crate::hash::OwnKeys;
 
 /// The bell that wakes the threads that sleep.
 pub(crate) trait Bell {
@@ -48,7 +49,7 @@ pub(crate) struct ReadyList<B> {
 #[derive(Debug, Default)]
 struct ReadyStreams {
     /// The streams by their tokens, and whether each is in the list.
-    streams: HashMap<u64, bool>,
+    streams: OwnKeys<u64, bool>,
     /// Has room for all of them.
     list: VecDeque<u64>,
     rings: bool,
