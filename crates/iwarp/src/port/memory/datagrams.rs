@@ -293,6 +293,7 @@ impl DatagramPort for MemoryPort {
         let mut all = mem::take(&mut *lock(&self.inbox.taken));
         all.extend(std::iter::from_fn(|| self.inbox.take()));
         if all.is_empty() {
+            *lock(&self.inbox.taken) = all;
             return Err(io::ErrorKind::WouldBlock.into());
         }
         take(&mut all.iter().map(|(path, packet)| (*path, &packet[..])));
