@@ -8,7 +8,7 @@ use core::ops::Range;
 
 use iwarp_types::{Digest, Numbering, OutboundTrain, Path, Trains};
 
-use super::icrc::{self, Identification};
+use super::icrc::{self, Identification, LastStart};
 use super::opcode::CNP;
 use super::packet::CNP_LEN;
 use super::{BTH_LEN, Bth, Header, ICRC_LEN, Mtu, Pkey, Psn, padding};
@@ -44,6 +44,8 @@ pub struct Burst {
     weight: usize,
     most: usize,
     most_trains: usize,
+    /// Most trains go the way of the one before, which is mostly gone.
+    start: LastStart,
 }
 
 impl Burst {
@@ -69,6 +71,7 @@ impl Burst {
             weight: 0,
             most: usize::MAX,
             most_trains: usize::MAX,
+            start: LastStart::new(),
         }
     }
 
@@ -190,7 +193,7 @@ impl Burst {
         let train = self.trains.last_mut().filter(|train| train.takes(path, dest_qp, len));
         let mut digest = match &train {
             Some(train) => train.next(self.numbering, len),
-            None => icrc::start(path, Identification::default(), len),
+            None => self.start.of(path, len),
         };
         let start = digest;
         icrc::headers(&mut digest, headers);

@@ -22,6 +22,7 @@ use thiserror::Error;
 use super::{BTH_LEN, ICRC_LEN, Path};
 
 pub use memory::IdMemory;
+pub(super) use start::LastStart;
 
 const UDP_LEN: usize = 8;
 const IPV4_LEN: usize = 20;

@@ -8,13 +8,18 @@ use super::{Identification, start};
 use crate::wire::Path;
 
 /// The digest of the last headers that were asked for.
-#[derive(Debug, Default)]
-pub(super) struct LastStart(Option<(Path, usize, Digest)>);
+#[derive(Clone, Debug, Default)]
+pub(in crate::wire) struct LastStart(Option<(Path, usize, Digest)>);
 
 impl LastStart {
+    /// None was asked for.
+    pub(in crate::wire) const fn new() -> Self {
+        Self(None)
+    }
+
     /// The digest of the masked headers of a packet with so many octets behind its UDP header, and
     /// with the identification 0.
-    pub(super) fn of(&mut self, path: &Path, octets: usize) -> Digest {
+    pub(in crate::wire) fn of(&mut self, path: &Path, octets: usize) -> Digest {
         let Self(last) = self;
         match last {
             Some((known, length, digest)) if *length == octets && known == path => *digest,
