@@ -144,6 +144,11 @@ impl Burst {
         self.trains.iter().map(|train| train.with_octets(&self.octets))
     }
 
+    /// The number of packets of the train at that place; 0 where there is none.
+    pub fn packets_of(&self, train: usize) -> usize {
+        self.trains.get(train).map_or(0, |train| train.packets)
+    }
+
     /// The packets one by one, ICRCs included, as a network carries them.
     pub fn packets(&self) -> impl Iterator<Item = (&Path, &[u8])> {
         self.trains().flat_map(|train| {

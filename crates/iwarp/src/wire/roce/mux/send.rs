@@ -216,13 +216,14 @@ impl Mux {
             let endpoint = if before > 0 { paced.pop_front() } else { turns.pop_front() };
             before = before.saturating_sub(1);
             let Some(endpoint) = endpoint else { break true };
-            let before = burst.trains().next_back().map_or(0, |train| train.packets);
             let trains = burst.trains().len();
+            // There is none before the first.
+            let last = trains.wrapping_sub(1);
+            let before = burst.packets_of(last);
             let turn = turn_of(&endpoint, burst, pace);
             endpoint.watch_time();
             // Its first packets may have become part of the last train that there was.
-            let grown = trains > 0
-                && burst.trains().nth(trains - 1).is_some_and(|train| train.packets > before);
+            let grown = burst.packets_of(last) > before;
             let added = trains - usize::from(grown)..burst.trains().len();
             if !added.is_empty() {
                 senders.push((Arc::downgrade(&endpoint), added));
