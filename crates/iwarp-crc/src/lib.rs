@@ -98,6 +98,12 @@ impl Digest {
 #[cfg(feature = "std")]
 const SHORT: usize = 192;
 
+/// So many are a table's in any case.
+#[cfg(all(feature = "std", target_arch = "x86_64", not(miri)))]
+const FEW: usize = fold::LENGTHS.start;
+#[cfg(all(feature = "std", any(not(target_arch = "x86_64"), miri)))]
+const FEW: usize = SHORT;
+
 /// The choice is made where the caller is compiled, which knows the polynomial and the start.
 #[cfg(feature = "std")]
 #[inline]
@@ -109,9 +115,20 @@ fn run(polynomial: Polynomial, register: u32, data: &[u8]) -> u32 {
     }
 }
 
+/// Headers are mostly few octets, and so is what stands behind a payload: they are told apart
+/// before anything is prepared for more.
 #[cfg(feature = "std")]
 #[inline(never)]
 fn carry_on(polynomial: Polynomial, register: u32, data: &[u8]) -> u32 {
+    if polynomial == Polynomial::Ethernet && data.len() < FEW {
+        return table::run(polynomial, register, data);
+    }
+    carry_on_long(polynomial, register, data)
+}
+
+#[cfg(feature = "std")]
+#[inline(never)]
+fn carry_on_long(polynomial: Polynomial, register: u32, data: &[u8]) -> u32 {
     let algorithm = match polynomial {
         // An instruction does it.
         Polynomial::Castagnoli => crc_fast::CrcAlgorithm::Crc32Iscsi,
