@@ -70,42 +70,47 @@ pub(super) fn fill(endpoint: &Endpoint, burst: &mut Burst) -> bool {
     })
 }
 
-/// Takes packets for the queue pair's number: the first, and those that `more` brings. True if
-/// there are packets to be sent then.
+/// A valid packet and the way that it came by.
+pub(super) type Arrived<'a> = (Path, Packet<'a>);
+
+/// Takes packets for the queue pair's number: the one in `at_hand`, if there is one, and those that
+/// `more` puts there, as long as it says that they are for that number, too. They are looked at
+/// where they lie: each has more than two hundred bytes. True if there are packets to be sent then.
 pub(super) fn take_packets<'a>(
     endpoint: &Endpoint,
-    (path, packet): (Path, Packet<'a>),
-    mut more: impl FnMut() -> Option<(Path, Packet<'a>)>,
+    at_hand: &mut Option<Arrived<'a>>,
+    mut more: impl FnMut(&mut Option<Arrived<'a>>) -> bool,
 ) -> bool {
-    if let Some(wants) = give_core(endpoint, (path, packet), &mut more) {
+    if let Some(wants) = give_core(endpoint, at_hand, &mut more) {
         return wants;
     }
-    let Some(listener) = listener_for(endpoint, &packet, &path) else { return false };
+    let Some((path, packet)) = at_hand else { return false };
+    let Some(listener) = listener_for(endpoint, packet, path) else { return false };
     listener.heard_packet();
     // It is the first of the connection.
-    give_core(endpoint, (path, packet), &mut more).unwrap_or(false)
+    give_core(endpoint, at_hand, &mut more).unwrap_or(false)
 }
 
 /// `None` where the core takes no packets.
 fn give_core<'a>(
     endpoint: &Endpoint,
-    (mut path, mut packet): (Path, Packet<'a>),
-    more: &mut impl FnMut() -> Option<(Path, Packet<'a>)>,
+    at_hand: &mut Option<Arrived<'a>>,
+    more: &mut impl FnMut(&mut Option<Arrived<'a>>) -> bool,
 ) -> Option<bool> {
     let memory = &*endpoint.engine.memory;
     endpoint.with_if(|core: &mut Qp, fate| {
         let now = endpoint.now();
         let _admitted = iwarp_mem::admit_faults();
-        loop {
+        while let Some((path, packet)) = at_hand {
             if let Some(fate) = fate {
                 fate.received(packet.octets());
             }
-            core.receive(&packet, &path, now, memory, endpoint.pool());
-            match more() {
-                Some(next) => (path, packet) = next,
-                None => return core.wanted() != Wanted::Nothing,
+            core.receive(packet, path, now, memory, endpoint.pool());
+            if !more(at_hand) {
+                break;
             }
         }
+        core.wanted() != Wanted::Nothing
     })
 }
 

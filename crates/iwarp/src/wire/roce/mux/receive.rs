@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use iwarp_mem::OutOfMemory;
 use iwarp_roce::wire::icrc::IdMemory;
-use iwarp_roce::wire::{Counters, GSI_QP, MULTICAST_QP, Packet, Path, Received, receive};
+use iwarp_roce::wire::{Counters, GSI_QP, MULTICAST_QP, Path, Received, receive};
 use iwarp_types::{QpType, Time};
 
 use super::Mux;
 use crate::engine::endpoint::Endpoint;
 use crate::port::Packets;
-use crate::wire::roce::packets::{slow_down, take_counters, take_packets};
+use crate::wire::roce::packets::{Arrived, slow_down, take_counters, take_packets};
 
 /// Calls of the port before others get their turn.
 const CALLS: usize = 16;
@@ -67,7 +67,7 @@ impl Touched {
 
 impl Checks {
     /// The next valid packet. No queue pair is told of the others.
-    fn next<'a>(&mut self, packets: &mut Packets<'a>, now: Time) -> Option<(Path, Packet<'a>)> {
+    fn next<'a>(&mut self, packets: &mut Packets<'a>, now: Time) -> Option<Arrived<'a>> {
         loop {
             let (path, octets) = packets.next()?;
             match receive(&path, octets, now, &mut self.ids, &mut self.counters) {
@@ -141,17 +141,16 @@ impl Mux {
         touched: &mut Touched,
     ) {
         let mut next = checks.next(packets, now);
-        while let Some((path, packet)) = next {
-            let number = packet.header.bth.dest_qp;
+        while let Some((path, packet)) = &next {
+            let (number, to) = (packet.header.bth.dest_qp, path.address.destination);
             if number == GSI_QP {
-                self.gsi.receive(&path, &packet);
+                self.gsi.receive(path, packet);
             } else if number == MULTICAST_QP {
-                for endpoint in self.attached(path.address.destination) {
-                    let wants = take_packets(&endpoint, (path, packet), || None);
+                for endpoint in self.attached(to) {
+                    let wants = take_packets(&endpoint, &mut next, |_| false);
                     touched.note(endpoint, wants);
                 }
             } else if let Some(endpoint) = self.queue_pair(number) {
-                let to = path.address.destination;
                 // Connected queue pairs check the way of their packets themselves.
                 let is_checked = endpoint.qp_type() == QpType::Ud && endpoint.profile.is_bound();
                 if is_checked && !endpoint.home().has_lately(to, now) {
@@ -159,21 +158,19 @@ impl Mux {
                     next = checks.next(packets, now);
                     continue;
                 }
-                let (mut left, mut upcoming) = (RUN, None);
-                let wants = take_packets(&endpoint, (path, packet), || {
-                    let more = checks.next(packets, now);
-                    upcoming = Some(more);
+                let mut left = RUN;
+                let wants = take_packets(&endpoint, &mut next, |next| {
+                    *next = checks.next(packets, now);
                     left -= 1;
-                    more.filter(|(path, more)| {
+                    next.as_ref().is_some_and(|(path, more)| {
                         left > 0
                             && more.header.bth.dest_qp == number
                             && (!is_checked || path.address.destination == to)
                     })
                 });
                 touched.note(endpoint, wants);
-                // The last that was looked at was not taken.
-                if let Some(more) = upcoming {
-                    next = more;
+                if left < RUN {
+                    // The last that was looked at was not taken.
                     continue;
                 }
             } else {
