@@ -53,12 +53,13 @@ impl<T> ProcessOwned<T> {
 
     /// As [`Self::into_alive`]: from then on this is as in a child.
     pub fn take_alive(&mut self) -> Option<T> {
-        let object = self.object.take();
+        // The place of an object that was taken out is dropped without a look at the process.
+        let object = self.object.take()?;
         if self.process.forked() {
             std::mem::forget(object);
             return None;
         }
-        object
+        Some(object)
     }
 
     /// Drops the object now, in the process that made it: from then on this is as in a child.
