@@ -306,9 +306,17 @@ impl Core {
             self.drive.wake();
         }
         // Outside the lock: these may do much.
-        ended.iter().for_each(|completion| self.meters.ended(completion));
+        if let Some(completion) = &ended {
+            self.meters.ended(completion);
+        }
         drop(left);
-        woken.into_iter().chain(idle).for_each(Waker::wake);
+        if let Some(woken) = woken {
+            woken.wake();
+        }
+        // Mostly there are none.
+        if !idle.is_empty() {
+            idle.into_iter().for_each(Waker::wake);
+        }
     }
 
     /// Blocks until `done` says so. False at the deadline.

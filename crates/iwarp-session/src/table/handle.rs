@@ -64,6 +64,7 @@ impl Handle {
     }
 
     /// The core behind it; `None` in a forked child.
+    #[inline]
     pub(crate) fn alive(&self) -> Option<&Arc<Core>> {
         self.core.alive()
     }
@@ -73,6 +74,7 @@ impl Handle {
     /// # Errors
     ///
     /// `ENODEV` in a forked child.
+    #[inline]
     pub(crate) fn check(&self) -> io::Result<&Arc<Core>> {
         self.core.check()
     }
