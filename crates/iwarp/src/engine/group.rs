@@ -325,8 +325,8 @@ impl Group {
         self.drive_ready(driver, By::Worker)
     }
 
-    /// A caller that begins to wait for this group has the bell ring afterwards, so it may be hushed
-    /// while none waits.
+    /// A caller that begins to wait for this group has the bell ring afterwards, so it may be
+    /// hushed while none waits.
     fn is_left_to_others(&self, member: &dyn Member) -> bool {
         self.handover.may_be_left() && member.memberships().is_leased_beside(self)
     }
@@ -480,8 +480,8 @@ impl Group {
         attend::leave_to_worker(self as &dyn PollSet);
     }
 
-    /// A caller may go to sleep elsewhere, and most likely polls again before: the worker serves the
-    /// group when its lease is over.
+    /// A caller may go to sleep elsewhere, and most likely polls again before: the worker serves
+    /// the group when its lease is over.
     pub(crate) fn linger(&self) {
         attend::linger(self as &dyn PollSet);
     }

@@ -40,8 +40,8 @@ pub(crate) trait PollSet: Send + Sync + fmt::Debug {
     fn report_once(&self);
     /// See [`Attended::look_again`].
     fn look_again(&self, at: u64);
-    /// Has the epoll report all there is, before a thread waits for it: its bell may be hushed while
-    /// callers poll. That thread has told the hand-over before.
+    /// Has the epoll report all there is, before a thread waits for it: its bell may be hushed
+    /// while callers poll. That thread has told the hand-over before.
     fn listen(&self);
     /// Moves all that is ready. False when nothing was, or another thread drives.
     fn drive(&self, by: By) -> bool;

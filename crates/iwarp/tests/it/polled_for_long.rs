@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A program polls for long, so that the worker stays away and bells are hushed. No event that
-//! comes then is missed, for any next act of the program; nor where it has armed its queue for long.
+//! A program polls for long, so that the worker stays away and bells are hushed, or arms its queue
+//! again and again. No event that comes then is missed, for any next act of the program.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The worker's decisions, the hand-over and the ready list, beside a model of what they are carried
-//! out with: the worker's one-shot epoll, its timers and a bell. In all interleavings.
+//! The worker's decisions, the hand-over and the ready list, beside a model of what carries them
+//! out: the worker's one-shot epoll, its timers and a bell. In all interleavings.
 
 use loom::sync::Arc;
 use loom::thread;
