@@ -357,7 +357,10 @@ impl CqCore {
             call.found();
         } else {
             call.found_nothing();
-            self.rest(polled);
+            // An event loop may poll with a lock held that its other threads spin for.
+            if self.asleep.load(Ordering::Relaxed) != DOZING {
+                self.rest(polled);
+            }
         }
         n
     }
