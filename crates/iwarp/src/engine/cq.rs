@@ -81,8 +81,8 @@ struct Entry {
 /// The program does not sleep.
 const AWAKE: u32 = 0;
 
-/// Each poll may be followed by sleep, and is taken for one of many.
-const DOZING: u32 = 1;
+/// Each poll may be followed by sleep, and is taken for one of many of an event loop.
+const DOZING: u32 = u32::MAX;
 
 /// The owner of completions whose work queue has forgotten them.
 const FORGOTTEN: u32 = u32::MAX;
@@ -369,7 +369,7 @@ impl CqCore {
     /// False if it goes on polling.
     fn is_last_look(&self) -> bool {
         let looks = self.asleep.load(Ordering::Relaxed);
-        if looks <= DOZING {
+        if looks <= 1 || looks == DOZING {
             return false;
         }
         // A completion may just have ended it.
