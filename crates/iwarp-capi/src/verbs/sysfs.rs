@@ -97,15 +97,17 @@ fn answer(place: usize, file: &str) -> Option<String> {
 
 /// The facts about a port.
 fn port(device: &Device, file: &str) -> Option<String> {
-    let (number, file) = file.strip_prefix("ports/")?.split_once('/')?;
-    let number = number.parse().ok()?;
-    let gids = device.port_gid_table(number).ok()?;
+    let (name, file) = file.strip_prefix("ports/")?.split_once('/')?;
+    let number = name.parse().ok().filter(|number: &u8| number.to_string() == name)?;
+    if !(1..=device.attributes().phys_port_cnt).contains(&number) {
+        return None;
+    }
     let text = match file {
         "state" => "4: ACTIVE",
         "phys_state" => "5: LinkUp",
         "link_layer" => "Ethernet",
         "pkeys/0" => "0xffff",
-        _ => return gid(device, &gids, file),
+        _ => return gid(device, &device.port_gid_table(number).ok()?, file),
     };
     Some(text.to_owned())
 }

@@ -39,9 +39,10 @@ pub(crate) struct Served {
     pub(crate) left: bool,
 }
 
-/// The worker looks at a poll set.
-pub(crate) fn look_after(set: &(impl Attended + ?Sized), cause: Cause) {
-    match set.handover().worker_turn(set.nanos(), cause) {
+/// The worker looks at a poll set, for which it is `due` at least: the clock of its timers and that
+/// of the hand-over differ a little.
+pub(crate) fn look_after(set: &(impl Attended + ?Sized), cause: Cause, due: u64) {
+    match set.handover().worker_turn(set.nanos().max(due), cause) {
         Duty::Serve => serve(set, cause),
         duty => follow(set, duty),
     }
@@ -64,7 +65,6 @@ fn serve(set: &(impl Attended + ?Sized), cause: Cause) {
         if !served.moved {
             break;
         }
-        handover.count_service();
         if round == 0 && cause == Cause::Time {
             handover.was_late();
         }
@@ -117,3 +117,5 @@ pub(crate) fn linger(set: &(impl Attended + ?Sized)) {
 
 #[cfg(all(test, model))]
 mod model;
+#[cfg(all(test, not(model)))]
+mod tests;

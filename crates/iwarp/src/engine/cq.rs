@@ -38,6 +38,7 @@ use crate::engine::policy::table::LOOP;
 use crate::engine::poll_set::{By, PollSet};
 use crate::engine::slots::Returned;
 use crate::engine::sync::{AtomicU32, Mutex, Ordering};
+use crate::engine::worker;
 use crate::flaw::{self, Flaw};
 
 /// See the [module](self).
@@ -239,7 +240,11 @@ impl CqCore {
     /// Raises the event that was asked for.
     fn raise(&self, queue: &mut Queue) {
         queue.notify = Notify::Off;
+        if worker::is_turning() {
+            queue.arming.raised_by_worker();
+        }
         self.asleep.store(AWAKE, Ordering::Relaxed);
+        self.group.handover.end_linger();
         if let Some(channel) = &self.channel {
             channel.push(self.number);
         }
@@ -414,8 +419,7 @@ impl CqCore {
         let lingers = {
             let mut queue = self.queue.lock();
             let again = queue.notify != Notify::Off;
-            let services = self.group.handover.services();
-            let lingers = sleeps && queue.arming.armed(again, services);
+            let lingers = sleeps && queue.arming.armed(again, self.group.polls.all());
             // The wider request wins, as with ibv_req_notify_cq.
             if !solicited_only {
                 queue.notify = Notify::Next;

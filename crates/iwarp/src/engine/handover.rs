@@ -35,9 +35,10 @@
 //!   by plain stores.
 //! - `lease`: callers. A poll and a held post lengthen it; going to sleep ends it, before `turn`
 //!   changes.
-//! - `span`, `services`: the worker.
-//! - `lingers`: a caller that arms its queue and goes on sets it, the worker's look clears it.
-//!   `far`: the worker, as it sets its timer, and the caller that has it look sooner.
+//! - `span`: the worker, from its `watcher`.
+//! - `lingers`: a caller that arms its queue and goes on sets it, an event or a caller that goes to
+//!   sleep clears it. `far`: the worker, as it sets its timer, and the caller that has it look
+//!   sooner.
 //! - `watcher`: the worker, under its lock, which no other thread takes.
 
 mod presence;
@@ -92,9 +93,7 @@ pub(crate) struct Handover {
     lease: AtomicU64,
     /// The length of the lease of one poll: the watcher's, for callers to read.
     span: AtomicU64,
-    /// The worker's services that moved something.
-    services: AtomicU32,
-    /// A caller has armed the queue since the worker's last look, and most likely polls on.
+    /// The queue is armed, and its caller most likely polls on.
     lingers: AtomicBool,
     /// The worker's next look may be long after the lease.
     far: AtomicBool,
@@ -111,7 +110,6 @@ impl Handover {
             presence: PresenceWord::new(),
             lease: AtomicU64::new(0),
             span: AtomicU64::new(watcher.span),
-            services: AtomicU32::new(0),
             lingers: AtomicBool::new(false),
             far: AtomicBool::new(false),
             watcher: Mutex::new(watcher),
@@ -148,6 +146,7 @@ impl Handover {
     #[must_use]
     pub(crate) fn end_lease(&self) -> bool {
         self.presence.set(Presence::Asleep);
+        self.end_linger();
         if !flaw::is(Flaw::LeaseForEver) {
             self.lease.store(0, Ordering::Release);
         }
@@ -170,14 +169,9 @@ impl Handover {
         is_far.then_some(until)
     }
 
-    /// The number of times that the worker has moved something, modulo 2^32.
-    pub(crate) fn services(&self) -> u32 {
-        self.services.load(Ordering::Relaxed)
-    }
-
-    /// The worker has moved something.
-    pub(crate) fn count_service(&self) {
-        self.services.fetch_add(1, Ordering::Relaxed);
+    /// The event has come for which it lingered, or another.
+    pub(crate) fn end_linger(&self) {
+        self.lingers.store(false, Ordering::Relaxed);
     }
 
     /// A task or an event loop goes to sleep until it is told that something has come.
@@ -269,7 +263,7 @@ impl Handover {
                 turn
             }
         };
-        let lingers = self.lingers.swap(false, Ordering::SeqCst);
+        let lingers = self.lingers.load(Ordering::SeqCst);
         let (presence, epoch) = self.presence.load();
         let lease = self.lease.load(Ordering::Acquire);
         let blocked = turn >= BLOCKED;
@@ -306,9 +300,8 @@ impl Handover {
     /// Streams that are ready are left to callers of other groups that have them too: this group is
     /// watched, slowly, as the other is served when they look after it no more.
     pub(crate) fn watch_beside(&self, now: u64) -> Duty {
-        let mut watcher = self.watcher.lock();
-        let pause = if watcher.lingers { LEASE } else { WATCH };
-        self.watch(&mut watcher, now, now + pause)
+        let pause = if self.lingers.load(Ordering::SeqCst) { LEASE } else { WATCH };
+        self.watch(&mut self.watcher.lock(), now, now + pause)
     }
 
     /// The next look comes at that time: sooner if a caller lingers that has not been seen.

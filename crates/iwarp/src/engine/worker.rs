@@ -3,6 +3,7 @@
 //! The thread that serves what no caller drives: poll groups, connection set-up, and everything
 //! that has a time. A simulator has workers without threads, and says when they take their turns.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io;
@@ -23,6 +24,16 @@ use crate::engine::tasks::{Tasks, WAKE, next_id};
 use crate::engine::users::{self, Keeper, Lookout};
 use crate::flaw::{self, Flaw};
 use crate::port::Clock;
+
+thread_local! {
+    /// This thread is in a worker's turn.
+    static IN_TURN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// True if this thread does a worker's work at the moment, and not a caller's.
+pub(crate) fn is_turning() -> bool {
+    IN_TURN.get()
+}
 
 /// See the [module](self).
 pub(crate) struct Worker {
@@ -318,10 +329,12 @@ impl Worker {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
             _ => {}
         }
+        IN_TURN.set(true);
         for ready in turner.events.iter() {
             self.dispatch(ready);
         }
         self.run_timers();
+        IN_TURN.set(false);
         Ok(())
     }
 
@@ -349,7 +362,7 @@ impl Worker {
             return;
         }
         if let Some(set) = self.poll_set(ready.token) {
-            attend::look_after(&*set, Cause::Fired);
+            attend::look_after(&*set, Cause::Fired, 0);
         } else if let Some(task) = self.tasks.find(ready.token) {
             task.ready(ready);
         }
@@ -363,10 +376,10 @@ impl Worker {
 
     fn run_timers(&self) {
         loop {
-            let due = {
+            let (at, due) = {
                 let mut state = self.state.lock();
                 match state.timers.first_entry() {
-                    Some(first) if first.key().0 <= self.clock.now() => first.remove(),
+                    Some(first) if first.key().0 <= self.clock.now() => first.remove_entry(),
                     _ => return,
                 }
             };
@@ -379,7 +392,8 @@ impl Worker {
                 }
                 Due::Look(id) => {
                     if let Some(set) = self.poll_set(id) {
-                        attend::look_after(&*set, Cause::Time);
+                        let at = u64::try_from(at.0.0.as_nanos()).unwrap_or(u64::MAX);
+                        attend::look_after(&*set, Cause::Time, at);
                     }
                 }
             }

@@ -225,15 +225,15 @@ impl World {
             let mut outside = self.outside.lock();
             outside.turns += 1;
             if std::mem::take(&mut outside.fired) {
-                (Cause::Fired, now)
+                (Cause::Fired, 0)
             } else {
                 let first = outside.timers.iter().min().copied();
                 let Some(at) = first else { return false };
                 outside.timers.retain(|timer| *timer != at);
-                (Cause::Time, now.max(at))
+                (Cause::Time, at)
             }
         };
-        look_after(&At(self, at), cause);
+        look_after(&At(self, now), cause, at);
         true
     }
 

@@ -111,6 +111,33 @@ fn a_look_that_is_far_does_not_stand_for_a_nearer_one() {
     assert_eq!(handover.worker_turn(now + LEASE, Cause::Time), Duty::Serve);
 }
 
+/// Two polls in vain behind the arming are no loop for which the worker would wait longer.
+#[test]
+fn a_caller_that_lingers_and_looked_twice_more_is_served_when_its_lease_is_over() {
+    let handover = Handover::new();
+    assert_eq!(handover.linger(10), None);
+    (11..14).for_each(|now| poll(&handover, now));
+    assert_eq!(handover.worker_turn(20, Cause::Fired), Duty::Watch(13 + LEASE));
+    assert_eq!(handover.worker_turn(13 + LEASE, Cause::Time), Duty::Serve);
+}
+
+#[test]
+fn a_caller_lingers_until_an_event_comes() {
+    let handover = Handover::new();
+    assert_eq!(handover.linger(10), None);
+    assert_eq!(handover.worker_turn(20, Cause::Fired), Duty::Watch(10 + LEASE));
+    // It polls on, for several looks.
+    let mut at = 10 + LEASE;
+    for _ in 0..3 {
+        poll(&handover, at - 5);
+        assert_eq!(handover.worker_turn(at, Cause::Time), Duty::Watch(at - 5 + LEASE));
+        at += LEASE - 5;
+    }
+    handover.end_linger();
+    poll(&handover, at - 5);
+    assert_eq!(handover.worker_turn(at, Cause::Time), Duty::Watch(at + WATCH));
+}
+
 /// Callers of another group look after the streams of one that lingers.
 #[test]
 fn a_caller_that_lingers_is_not_left_to_others_for_long() {

@@ -25,7 +25,7 @@ pub(super) struct Seen {
     pub(super) lease: u64,
     /// Some caller is blocked on it.
     pub(super) blocked: bool,
-    /// A caller has armed the queue since the last look, and goes on polling most likely.
+    /// The queue is armed, and its caller most likely polls on.
     pub(super) lingers: bool,
     pub(super) presence: Presence,
     /// Another with each call.
@@ -50,8 +50,6 @@ pub(super) struct Watcher {
     pub(super) span: u64,
     /// The time of the next look, where one is due.
     timer: Option<u64>,
-    /// See [`Seen::lingers`], as the last look saw it.
-    pub(super) lingers: bool,
     /// The epoch that the last look saw.
     epoch: u32,
     /// Looks in a row that found the caller in one call.
@@ -72,7 +70,6 @@ impl Watcher {
         Self {
             span: LEASE,
             timer: None,
-            lingers: false,
             epoch: 0,
             in_same_call: 0,
             waited_for: None,
@@ -82,10 +79,10 @@ impl Watcher {
         }
     }
 
-    /// The time of a look has come: of the one that is known, or of another that was to come later,
-    /// and then the known one is still due.
+    /// The time of a look has come: of the one that is known, or of another, for which an earlier
+    /// one was set then. In that case the known one is still due.
     pub(super) fn timer_has_come(&mut self, now: u64) {
-        self.timer = self.timer.filter(|at| *at > now + LEASE / 2);
+        self.timer = self.timer.filter(|at| *at > now);
     }
 
     /// A look is wanted at that time. False where one is due by then: one timer is enough.
@@ -108,7 +105,6 @@ impl Watcher {
     pub(super) fn look(&mut self, seen: &Seen) -> Advice {
         let came = std::mem::replace(&mut self.epoch, seen.epoch) != seen.epoch;
         let Seen { now, cause, .. } = *seen;
-        self.lingers = seen.lingers;
         let mut lease = seen.lease;
         if lease > now {
             self.in_same_call = 0;
@@ -123,7 +119,8 @@ impl Watcher {
             if seen.presence == Presence::Waiting && self.span == LEASE {
                 return self.look_at_task(cause, now, waited && !came);
             }
-            if seen.presence == Presence::Polling && self.waited_for != Some(seen.epoch) {
+            let loops = seen.presence == Presence::Polling && !seen.lingers;
+            if loops && self.waited_for != Some(seen.epoch) {
                 // It may have lost its CPU to this very thread.
                 self.waited_for = Some(seen.epoch);
                 return Advice::Watch(now + GRACE);

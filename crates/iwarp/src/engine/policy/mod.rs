@@ -28,7 +28,7 @@
 //!   stay for the answer. Guard: `core`.
 //! - `piggyback` watches acknowledgements that were due, posts and polls in vain after them. It
 //!   advises an acknowledgement: go out, or wait for a post. Guard: `core`.
-//! - `arming` watches armings, events and the worker's services. It advises an arming: leave the
+//! - `arming` watches armings, polls between them and events. It advises an arming: leave the
 //!   queue to the worker, or to its program for a lease more. Guard: the queue's lock.
 //! - `backoff` watches polls that found nothing, the time that yields took, whether sleeps were in
 //!   vain. It advises a poll: go on, help others, yield, sleep. Guard: the group's token.
