@@ -274,12 +274,12 @@ fn caller_leaves(port: Port) {
 
 #[test]
 fn no_wake_up_is_lost_when_a_caller_leaves() {
-    explore(5, || caller_leaves(Port::Described));
+    explore(4, || caller_leaves(Port::Described));
 }
 
 #[test]
 fn nor_is_that_of_a_port_without_a_descriptor() {
-    explore(5, || caller_leaves(Port::Woken));
+    explore(4, || caller_leaves(Port::Woken));
 }
 
 #[test]
@@ -312,12 +312,12 @@ fn caller_sleeps(port: Port) {
 /// A caller that sleeps elsewhere is not left to a timer.
 #[test]
 fn a_caller_that_sleeps_is_served_at_once() {
-    explore(5, || caller_sleeps(Port::Described));
+    explore(4, || caller_sleeps(Port::Described));
 }
 
 #[test]
 fn so_is_one_with_a_port_without_a_descriptor() {
-    explore(4, || caller_sleeps(Port::Woken));
+    explore(3, || caller_sleeps(Port::Woken));
 }
 
 fn caller_lingers(port: Port) {
@@ -329,13 +329,13 @@ fn caller_lingers(port: Port) {
 /// A caller that sleeps although it has polled on each time before.
 #[test]
 fn a_caller_that_lingers_is_served() {
-    explore(4, || caller_lingers(Port::Described));
+    explore(3, || caller_lingers(Port::Described));
     explore(3, || caller_lingers(Port::Woken));
 }
 
 #[test]
 fn so_is_one_that_lingers_beside_one_that_polls() {
-    explore(3, || beside_one_that_polls(World::caller_polls_and_lingers));
+    explore(2, || beside_one_that_polls(World::caller_polls_and_lingers));
 }
 
 fn caller_computes(port: Port) {
@@ -347,8 +347,8 @@ fn caller_computes(port: Port) {
 /// A caller polls once, and calls no more.
 #[test]
 fn octets_that_come_after_the_last_poll_are_served() {
-    explore(5, || caller_computes(Port::Described));
-    explore(4, || caller_computes(Port::Woken));
+    explore(4, || caller_computes(Port::Described));
+    explore(3, || caller_computes(Port::Woken));
 }
 
 /// The thread of a task has gone to do something else.
@@ -391,7 +391,7 @@ fn sleeper_is_woken(sleep: fn(&World), wake: fn(&World)) {
 
 #[test]
 fn a_caller_that_blocks_is_woken_by_a_port_without_a_descriptor() {
-    explore(5, || sleeper_is_woken(|world| enter(&At(world, 0)), |world| leave(&At(world, 0))));
+    explore(4, || sleeper_is_woken(|world| enter(&At(world, 0)), |world| leave(&At(world, 0))));
 }
 
 #[test]
@@ -426,10 +426,10 @@ fn beside_one_that_polls(call: fn(&World)) {
 
 #[test]
 fn no_bell_is_hushed_under_a_caller_that_blocks() {
-    explore(3, || beside_one_that_polls(World::caller_blocks_and_leaves));
+    explore(2, || beside_one_that_polls(World::caller_blocks_and_leaves));
 }
 
 #[test]
 fn no_bell_is_hushed_under_a_caller_that_sleeps_elsewhere() {
-    explore(3, || beside_one_that_polls(World::caller_polls_and_sleeps));
+    explore(2, || beside_one_that_polls(World::caller_polls_and_sleeps));
 }
