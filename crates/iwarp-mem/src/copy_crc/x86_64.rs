@@ -24,52 +24,21 @@ use std::arch::x86_64::{
     _mm512_extracti32x4_epi32, _mm512_storeu_si512, _mm512_ternarylogic_epi64, _mm512_xor_si512,
     _mm512_zextsi128_si512,
 };
-use std::sync::atomic::{AtomicU8, Ordering};
 
 use iwarp_types::{Digest, Polynomial};
 
 use crate::reach::Fault;
+use crate::reach::processor::{FOLDS_16, FOLDS_32, FOLDS_64, has};
 use crate::reach::x86_64::{guarded, load};
 
 /// The polynomials, bits reflected: the constants of each are made when its routines are compiled.
 pub(super) const CASTAGNOLI: u32 = 0x82f6_3b78;
 pub(super) const ETHERNET: u32 = 0xedb8_8320;
 
-/// The processor was looked at ([`look`]).
-const KNOWN: u8 = 1;
-/// It has what [`narrow`] needs, [`wide`], and [`widest`].
-const NARROW: u8 = 2;
-const WIDE: u8 = 4;
-const WIDEST: u8 = 8;
-
-/// Features of the processor: one word, as each segment asks for it.
-static PROCESSOR: AtomicU8 = AtomicU8::new(0);
-
-#[inline]
-fn has(what: u8) -> bool {
-    let known = match PROCESSOR.load(Ordering::Relaxed) {
-        0 => look(),
-        known => known,
-    };
-    known & what != 0
-}
-
-#[cold]
-fn look() -> u8 {
-    let narrow = is_x86_feature_detected!("sse4.2") && is_x86_feature_detected!("pclmulqdq");
-    let folds_wide = narrow && is_x86_feature_detected!("vpclmulqdq");
-    let wide = folds_wide && is_x86_feature_detected!("avx2");
-    let widest = folds_wide && is_x86_feature_detected!("avx512f");
-    let bits = [(narrow, NARROW), (wide, WIDE), (widest, WIDEST)];
-    let known = bits.iter().filter(|(has, _)| *has).fold(KNOWN, |known, (_, bit)| known | bit);
-    PROCESSOR.store(known, Ordering::Relaxed);
-    known
-}
-
 /// True if the processor has what [`copy_crc`] needs.
 #[inline]
 pub(super) fn available() -> bool {
-    has(NARROW)
+    has(FOLDS_16)
 }
 
 /// Copies `dst.len()` bytes from `src`; takes and returns the CRC register (not inverted).
@@ -86,9 +55,9 @@ pub(super) unsafe fn copy_crc<const P: u32>(
     let (len, dst) = (dst.len(), dst.as_mut_ptr());
     // SAFETY: the contract of this function; the features are checked.
     unsafe {
-        if len >= 512 && has(WIDEST) {
+        if len >= 512 && has(FOLDS_64) {
             widest::<P>(dst, src, len, register)
-        } else if len >= 256 && has(WIDE) {
+        } else if len >= 256 && has(FOLDS_32) {
             wide::<P>(dst, src, len, register)
         } else {
             narrow::<P>(dst, src, len, register)
@@ -562,10 +531,10 @@ pub(super) fn each_for_tests<const P: u32>() -> Vec<(&'static str, super::tests:
     let mut routines: Vec<(&'static str, super::tests::Routine)> = Vec::new();
     if available() {
         routines.push(("narrow", narrow_only::<P>));
-        if has(WIDE) {
+        if has(FOLDS_32) {
             routines.push(("wide", wide_if_long::<P>));
         }
-        if has(WIDEST) {
+        if has(FOLDS_64) {
             routines.push(("widest", widest_if_long::<P>));
         }
     }

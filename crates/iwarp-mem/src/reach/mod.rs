@@ -6,7 +6,8 @@
 //! SIGSEGV or SIGBUS, out of which the handler of [`crate::fault`] makes the [`Fault`] that the
 //! access returns. An access that does not fault costs nothing more: nothing is asked beforehand.
 //!
-//! - `x86_64`: instructions of our own, whose addresses the handler knows.
+//! - `x86_64`: instructions of our own, whose addresses the handler knows; `processor`: which of
+//!   them there are.
 //! - `kernel`: on other processors, system calls that return `EFAULT` (Linux).
 //! - `plain`: on other systems and under tools that follow accesses (Miri, ThreadSanitizer). There
 //!   such memory still ends the process.
@@ -27,6 +28,9 @@ pub(crate) mod kernel;
 ))]
 #[cfg_attr(not(any(miri, plain_copies, not(target_os = "linux"))), allow(dead_code))]
 pub(crate) mod plain;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", not(miri)))]
+#[cfg_attr(any(plain_copies, kernel_copies), allow(dead_code))]
+pub(crate) mod processor;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", not(miri)))]
 #[cfg_attr(any(plain_copies, kernel_copies), allow(dead_code))]
 pub(crate) mod x86_64;

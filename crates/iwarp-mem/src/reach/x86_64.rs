@@ -12,11 +12,8 @@
 //! linkers do not count as references.
 
 use std::arch::asm;
-use std::arch::is_x86_feature_detected;
-use std::arch::x86_64::{__cpuid, __cpuid_count};
-use std::sync::atomic::{AtomicU8, Ordering};
 
-use super::Fault;
+use super::{Fault, processor};
 
 /// The instructions, and their entry in the table. `fault` must be `inout("r11")`.
 macro_rules! guarded {
@@ -161,28 +158,17 @@ unsafe fn copy_middle(dst: *mut u8, src: *const u8, n: usize) -> Result<(), Faul
     Fault::check(fault)
 }
 
-/// The processor was looked at ([`look`]).
-const KNOWN: u8 = 1;
-/// It has AVX.
-const WIDE: u8 = 2;
-/// It says that its string copies are fast at any length (FSRM): older ones are slow to begin with
-/// them.
-const FAST_STRINGS: u8 = 4;
-
-/// Features of the processor: one word, so that a long copy loads no more than that.
-static PROCESSOR: AtomicU8 = AtomicU8::new(0);
-
 /// # Safety
 ///
 /// As [`copy`]; `n` is more than 128.
 #[inline(never)]
 unsafe fn copy_long(dst: *mut u8, src: *const u8, n: usize) -> Result<(), Fault> {
-    let has = PROCESSOR.load(Ordering::Relaxed);
+    let has = processor::known();
     // SAFETY: this function's contract; what the processor has is checked.
     unsafe {
-        if n >= STRING_MIN && has & FAST_STRINGS != 0 {
+        if n >= STRING_MIN && has & processor::FAST_STRINGS != 0 {
             copy_by_string(dst, src, n)
-        } else if has & WIDE != 0 {
+        } else if has & processor::AVX != 0 {
             copy_by_32(dst, src, n)
         } else {
             copy_by_16_or_look(dst, src, n, has)
@@ -200,24 +186,12 @@ unsafe fn copy_long(dst: *mut u8, src: *const u8, n: usize) -> Result<(), Fault>
 unsafe fn copy_by_16_or_look(dst: *mut u8, src: *const u8, n: usize, has: u8) -> Result<(), Fault> {
     // SAFETY: this function's contract.
     unsafe {
-        if has & KNOWN != 0 {
+        if has & processor::KNOWN != 0 {
             return copy_by_16(dst, src, n);
         }
-        look();
+        processor::look();
         copy_long(dst, src, n)
     }
-}
-
-/// Finds out what the processor has.
-#[cold]
-fn look() {
-    // Safe functions in newer versions of Rust.
-    #[allow(unused_unsafe)]
-    // SAFETY: every processor of 64 bits has the instruction.
-    let fast = unsafe { __cpuid(0).eax >= 7 && __cpuid_count(7, 0).edx >> 4 & 1 == 1 };
-    let wide = if is_x86_feature_detected!("avx") { WIDE } else { 0 };
-    let strings = if fast { FAST_STRINGS } else { 0 };
-    PROCESSOR.store(KNOWN | wide | strings, Ordering::Relaxed);
 }
 
 /// # Safety
