@@ -48,8 +48,6 @@ pub(crate) trait Member: fmt::Debug + Send + Sync {
     fn update_interest(&self);
     /// The poll groups that it is in.
     fn memberships(&self) -> &Memberships;
-    /// Gives it up: nothing reports it ready any more.
-    fn lose(&self, error: &io::Error);
 }
 
 /// The poll groups that a member is in, each with the token that names it there.

@@ -2,7 +2,6 @@
 
 //! Members that move, and channels that tell of them.
 
-use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -82,8 +81,6 @@ impl Member for Moving {
     fn memberships(&self) -> &Memberships {
         &self.memberships
     }
-
-    fn lose(&self, _: &io::Error) {}
 }
 
 /// A group that only the test drives.

@@ -215,13 +215,6 @@ impl Member for Link {
     fn memberships(&self) -> &Memberships {
         &self.memberships
     }
-
-    fn lose(&self, error: &io::Error) {
-        if !self.is_closed() {
-            self.failed(error);
-            self.settle();
-        }
-    }
 }
 
 impl StreamMover for Link {

@@ -268,10 +268,6 @@ impl Member for Mux {
     fn memberships(&self) -> &Memberships {
         &self.memberships
     }
-
-    fn lose(&self, error: &io::Error) {
-        tracing::error!(%error, "cannot wait for datagrams");
-    }
 }
 
 impl PacketMover<Endpoint> for Mux {

@@ -34,6 +34,14 @@ impl Intent {
 }
 
 impl Link {
+    /// Gives it up: nothing reports it ready any more.
+    pub(super) fn lose(&self, error: &io::Error) {
+        if !self.is_closed() {
+            self.failed(error);
+            self.settle();
+        }
+    }
+
     /// The transport says that the connection is over.
     #[cold]
     pub(super) fn failed(&self, error: &io::Error) {

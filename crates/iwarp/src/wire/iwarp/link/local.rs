@@ -20,7 +20,7 @@ use iwarp_types::{Extensions, Time};
 
 use super::Link;
 use super::flags::{READ_STALLED, WRITE_BLOCKED};
-use crate::engine::group::{Member, MemberWaker};
+use crate::engine::group::MemberWaker;
 use crate::engine::local::{Cause, Hindrance, LocalEnd, Locals, Offer, PATIENCE, have_one_address};
 use crate::engine::mover::StreamMover;
 use crate::engine::options::{LocalPath, Options};

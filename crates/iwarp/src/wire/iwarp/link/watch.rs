@@ -9,7 +9,6 @@ use iwarp_types::Time;
 
 use super::Link;
 use super::flags::PEER_WATCHED;
-use crate::engine::group::Member;
 use crate::engine::mover::StreamMover;
 use crate::engine::peer_watch::{PeerWatch, Verdict, pause, question_pause};
 use crate::engine::sync::Mutex;
