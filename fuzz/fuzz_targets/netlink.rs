@@ -43,7 +43,7 @@ impl Facts for Canned<'_> {
         self.0.device(index)
     }
 
-    fn counter(&self, _: &Device<'_>, place: usize) -> Option<(&[u8], u64)> {
+    fn counter(&self, _: &Device<'_>, _: u32, place: usize) -> Option<(&[u8], u64)> {
         Some((self.0.counter(place)?, place as u64))
     }
 
