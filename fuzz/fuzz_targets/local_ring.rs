@@ -42,6 +42,12 @@ enum Step {
         peer: bool,
         at: u64,
     },
+    /// Leaves bytes in an annex, and has the other end fetch them.
+    Leave {
+        peer: bool,
+        at: u8,
+        length: u8,
+    },
     /// From here on the peer keeps no rules: it writes a word of the ring's.
     Write {
         word: u8,
@@ -86,7 +92,7 @@ struct End {
 fuzz_target!(|input: Input| {
     let room = 1 << (input.room % 7);
     let (a, ring) = Ring::create(room).unwrap();
-    let scribbled = SharedMemory::map(ring.as_fd(), HEADER + 2 * room, 0).unwrap();
+    let scribbled = SharedMemory::map(ring.as_fd(), HEADER + 4 * room, 0).unwrap();
     let b = Ring::join(ring.as_fd(), room).unwrap();
     let (one, fds) = Marks::create().unwrap();
     let scribbled_marks = SharedMemory::map(fds.passed()[0], HEADER, 0).unwrap();
@@ -109,6 +115,15 @@ fuzz_target!(|input: Input| {
             Step::End { peer } => ends[usize::from(peer)].ring.end(),
             Step::Close { peer } => ends[usize::from(peer)].ring.close(),
             Step::Begin { peer, at } => ends[usize::from(peer)].ring.begin_at(at),
+            Step::Leave { peer, at, length } => {
+                let [from, to] = [peer, !peer].map(|peer| &ends[usize::from(peer)].ring);
+                let (at, len) = (usize::from(at), usize::from(length));
+                let octets: Vec<u8> = (0..).take(len).map(byte).collect();
+                let mut fetched = vec![0; len];
+                let results = [from.leave(at, &octets), to.fetch(at, &mut fetched)];
+                assert!(results.iter().all(|result| result.is_ok() == (at + len <= room)));
+                assert!(at + len > room || fetched == octets);
+            }
             Step::Write { word, ref value } => {
                 is_honest = false;
                 scribble(&scribbled, word, value);

@@ -25,6 +25,8 @@
 //!   that ends the stream, only from placing to withheld, with `core` locked.
 //! - `postpones`: set by a thread that completes a receive which waits, cleared by the one that
 //!   reports it; `core` locked. It is read without.
+//! - `annex`: made by the program before the queue pair is connected; filled by the worker, under
+//!   its own lock, when a stream gets a ring.
 //! - `reads_directly`: cleared by the thread that makes a link, set by the link's transmitter when
 //!   the stream has moved past TCP to a process whose memory this one can read.
 //! - `overran`: set with `core` locked by a thread that hands on a completion for which a queue has
@@ -72,6 +74,7 @@ use crate::engine::profile::Profile;
 use crate::engine::slots::{ReceiveSlots, SendSlots};
 use crate::engine::srq::{Parking, SrqCore};
 use crate::engine::sync::{AtomicBool, AtomicU8, AtomicU32, Mutex, Ordering};
+use crate::port::local::Annex;
 
 /// See the [module](self).
 pub(crate) struct Endpoint {
@@ -111,6 +114,8 @@ pub(crate) struct Endpoint {
     packets: Option<Arc<dyn PacketMover<Self>>>,
     /// Called when a stream of it moves to shared memory.
     when_moved: OnceLock<Moved>,
+    /// There, and empty until a stream of it has a ring, if the program wants it.
+    annex: OnceLock<Mutex<Option<Annex>>>,
 }
 
 /// See [`Endpoint::when_moved`].
@@ -323,6 +328,7 @@ impl Endpoint {
             number,
             packets,
             when_moved: OnceLock::new(),
+            annex: OnceLock::new(),
         }))
     }
 
@@ -523,6 +529,23 @@ impl Endpoint {
         if let Some(Moved(tell)) = self.when_moved.get() {
             tell();
         }
+    }
+
+    /// Keeps the annex of streams that move to shared memory, for [`Self::annex`].
+    pub(crate) fn keep_annex(&self) {
+        self.annex.get_or_init(Mutex::default);
+    }
+
+    /// A stream of it has a ring, and this beside it.
+    pub(crate) fn has_annex(&self, annex: impl FnOnce() -> Option<Annex>) {
+        if let Some(kept) = self.annex.get() {
+            *kept.lock() = annex();
+        }
+    }
+
+    /// The annex of its last stream, also when that is over.
+    pub(crate) fn annex(&self) -> Option<Annex> {
+        self.annex.get()?.lock().clone()
     }
 
     pub(crate) fn link(&self) -> Option<Arc<dyn StreamMover>> {

@@ -66,6 +66,7 @@ pub use descriptors::Descriptors;
 pub use faults::Faults;
 pub use iwarp_os::owner::Owner;
 pub use iwarp_os::{IoPart, IoPartMut, Ipv6Listen, Sharing, Spare, Vitals};
+pub use local::Annex;
 pub use memory::{MemoryDatagrams, MemoryNetwork};
 pub use record::{Direction, Passed, Recording};
 pub use udp::datagrams;

@@ -22,6 +22,8 @@ pub use crate::engine::channel::Look;
 pub use crate::engine::ended::Ended;
 pub use crate::engine::event::AsyncEvent;
 pub use crate::engine::gid::Gid;
+#[doc(hidden)]
+pub use crate::port::Annex;
 pub use channel::CompletionChannel;
 pub use cq::CompletionQueue;
 pub(crate) use device::check_depth;

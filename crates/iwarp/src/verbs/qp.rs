@@ -24,7 +24,7 @@ use crate::engine::observe::Counters;
 use crate::engine::options::{LocalPath, Personality};
 use crate::engine::profile::Profile;
 use crate::engine::sync::Mutex;
-use crate::port::{Port, Vitals};
+use crate::port::{Annex, Port, Vitals};
 use crate::verbs::cq::CompletionQueue;
 use crate::verbs::device::ATTRIBUTES;
 use crate::verbs::pd::{PdCore, ProtectionDomain};
@@ -625,6 +625,22 @@ impl QueuePair {
     pub fn moves_within_host(&self) -> bool {
         let link = self.inner.alive().and_then(|inner| inner.endpoint.link());
         link.is_some_and(|link| link.moves())
+    }
+
+    /// Keeps the memory beside the ring of a connection that moves to shared memory, until the next
+    /// connection or the end of the queue pair: see [`Self::annex`].
+    #[doc(hidden)]
+    pub fn keep_annex(&self) {
+        if let Some(inner) = self.inner.alive() {
+            inner.endpoint.keep_annex();
+        }
+    }
+
+    /// The memory beside the ring of its connection, also when that is over. The peer looks for
+    /// bytes there once [`Self::moves_within_host`] is true.
+    #[doc(hidden)]
+    pub fn annex(&self) -> Option<Annex> {
+        self.inner.alive()?.endpoint.annex()
     }
 
     /// Calls `tell` each time that a connection of it moves to shared memory. To be called once.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! One connection of two processes: a ring of bytes for each direction.
+//! One connection of two processes: a ring of bytes for each direction, and an annex.
 
+mod annex;
 mod flow;
 mod ranges;
 #[cfg(test)]
@@ -25,7 +26,7 @@ use crate::sync::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 pub const MAX_ROOM: usize = 1 << 28;
 
 /// The layout of the shared memory. Both ends must be of one build in this.
-const VERSION: u64 = u64::from_be_bytes(*b"iwarpR\0\x03");
+const VERSION: u64 = u64::from_be_bytes(*b"iwarpR\0\x04");
 
 /// Bytes of a room that connections which pass little go on using, and by which it is made present.
 const HOME: usize = 4096;
@@ -79,6 +80,9 @@ pub enum Side {
 
 /// One end of a connection: two rings of bytes, one for each direction, in one memory.
 ///
+/// Besides, each side has an *annex*, as large as its room, where it [leaves](Self::leave) bytes
+/// and the peer [fetches](Self::fetch) them. The ends tell each other by the ring what lies there.
+///
 /// One thread at a time sends and one receives. More at a time are not unsafe, but get each other's
 /// bytes, or hear of damage that the peer has not done.
 ///
@@ -95,6 +99,8 @@ pub struct Ring {
     /// sender's.
     present: AtomicUsize,
     part: AtomicUsize,
+    /// Bytes of the own annex that are there.
+    annexed: AtomicUsize,
     receiving: Line<Receiving>,
     has_ended: AtomicBool,
     peer_began_at: OnceLock<u64>,
@@ -144,6 +150,7 @@ impl Ring {
             sending: Line(Sending { sent: zero(), origin: zero(), taken: zero() }),
             present: AtomicUsize::new(0),
             part: AtomicUsize::new(0),
+            annexed: AtomicUsize::new(0),
             receiving: Line(Receiving {
                 taken: zero(),
                 sent: zero(),
@@ -472,10 +479,11 @@ impl Side {
     }
 }
 
-/// Bytes of the shared memory.
+/// Bytes of the shared memory: behind the header the room of each direction, and then the annex of
+/// each side.
 fn octets(room: usize) -> io::Result<usize> {
     if !room.is_power_of_two() || room > MAX_ROOM {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    Ok(HEADER + 2 * room)
+    Ok(HEADER + 4 * room)
 }

@@ -316,3 +316,57 @@ fn a_peer_says_when_it_has_dealt_with_all_that_was_sent() {
     a.settle();
     assert!(b.is_settled());
 }
+
+#[test]
+fn bytes_lie_in_an_annex_until_others_are_put_there() {
+    let (a, b) = pair(1 << 17);
+    let len = a.annex_len();
+    a.leave(0, b"from a").unwrap();
+    b.leave(0, b"from b").unwrap();
+    // Across pages and steps, and up to the end.
+    let long: Vec<u8> = (0..=255).cycle().take(len - 1000).collect();
+    a.leave(1000, &long).unwrap();
+    // Beside the ring, which they do not touch.
+    assert_eq!(send(&a, &[7; 1 << 17]).unwrap(), 1 << 17);
+    assert_eq!(recv(&b, 1 << 17).unwrap(), [7; 1 << 17]);
+    for _ in 0..2 {
+        for (end, text) in [(&a, b"from b"), (&b, b"from a")] {
+            let mut room = [0; 6];
+            end.fetch(0, &mut room).unwrap();
+            assert_eq!(&room, text);
+        }
+        let mut room = vec![0; long.len()];
+        b.fetch(1000, &mut room).unwrap();
+        assert!(room == long);
+    }
+    drop(a);
+    let mut room = [0; 6];
+    b.fetch(0, &mut room).unwrap();
+    assert_eq!(&room, b"from a");
+}
+
+#[test]
+fn an_annex_has_an_end() {
+    let (a, b) = pair(64);
+    assert_eq!(a.annex_len(), 64);
+    for (at, len) in [(64, 1), (0, 65), (1, 64), (usize::MAX, 1), (usize::MAX, usize::MAX >> 40)] {
+        let mut octets = vec![0; len];
+        assert_eq!(kind(a.leave(at, &octets)), ErrorKind::InvalidInput, "{len} at {at}");
+        assert_eq!(kind(b.fetch(at, &mut octets)), ErrorKind::InvalidInput, "{len} at {at}");
+    }
+    a.leave(63, &[1]).unwrap();
+    a.leave(64, &[]).unwrap();
+}
+
+#[test]
+fn a_child_reaches_no_annex() {
+    let (a, b) = pair(64);
+    let refused = |result: io::Result<()>| {
+        result.is_err_and(|error| error.raw_os_error() == Some(libc::ENODEV))
+    };
+    let code = crate::fork::in_child_process(|| {
+        let ends = [refused(a.leave(0, &[1])), refused(b.fetch(0, &mut [0]))];
+        i32::from(ends != [true; 2])
+    });
+    assert_eq!(code, 0);
+}

@@ -17,6 +17,7 @@
 //! A peer that dies sends a FIN like one that has ended in good order. The latter says in the ring
 //! that it has ended, before its FIN, so a FIN without that is taken for a reset.
 
+mod annex;
 mod channel;
 mod shown;
 
@@ -29,6 +30,7 @@ use iwarp_mem::Span;
 use iwarp_os::local::{Found, PeerMemory, ReadError, ReadableRange, RemotePart, Ring};
 use iwarp_os::{Interest, IoPart, IoPartMut, Vitals};
 
+pub use self::annex::Annex;
 pub(crate) use self::channel::Channel;
 pub(crate) use self::shown::{Showings, Shown};
 use super::{Descriptors, Ends, Port, Readiness, Settings, Waker, WakerSlot, traffic};
@@ -106,6 +108,11 @@ impl LocalPort {
     /// Receives what the peer sends by the way from now on. A second one is not taken.
     pub(crate) fn set_way(&self, way: Way) -> bool {
         self.way.set(way).is_ok()
+    }
+
+    /// The memory beside the ring, once there is a way.
+    pub(crate) fn annex(&self) -> Option<Annex> {
+        Some(Annex::new(&self.way.get()?.ring, self.line.max_segment()))
     }
 
     /// The peer has the way as well, and wants CRCs there or not.

@@ -301,6 +301,8 @@ impl LocalEnd for Link {
         if !port.set_way(way) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
+        // Before the peer knows that this end has the way, and may leave something there.
+        self.endpoint.has_annex(|| port.annex());
         let _ = self.waker.set(waker);
         link.rejoin(true).inspect_err(|error| self.lose(error))
     }
