@@ -106,6 +106,11 @@ impl Balance {
         if sheet.closed { 0 } else { sheet.granted - sheet.used }
     }
 
+    /// Messages that the peer has had receives for, in all since the beginning.
+    pub(super) fn granted(&self) -> u64 {
+        self.lock().granted
+    }
+
     /// Takes so many, if they are there or were handed to the ticket; false: it waits in the line,
     /// with a ticket, and `waker` is woken when they are. `None`: there will be no more.
     pub(super) fn take_or_join(

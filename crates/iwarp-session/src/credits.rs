@@ -92,6 +92,11 @@ impl Credits {
         self.balance.available()
     }
 
+    /// Messages that the peer has had receives for, in all since the beginning.
+    pub(super) fn granted(&self) -> u64 {
+        self.balance.granted()
+    }
+
     #[cfg(feature = "tokio")]
     pub(super) const fn handle(&self) -> &Arc<Handle> {
         &self.handle

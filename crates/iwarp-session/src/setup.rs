@@ -88,6 +88,13 @@ impl Unconnected {
         self.handle.expose(len, access)
     }
 
+    /// Keeps the memory beside the ring of a connection that moves to shared memory.
+    pub(super) fn keep_annex(&self) {
+        if let Some(core) = self.handle.alive() {
+            core.qp.keep_annex();
+        }
+    }
+
     /// Says something else to the peer when connecting than [`Config::params`].
     pub fn set_private_data(&mut self, octets: &[u8]) {
         self.params.private_data = octets.to_vec();

@@ -41,11 +41,13 @@ pub(super) struct Hello {
     pub(super) block_len: u32,
     /// Messages that may be sent before it says more.
     pub(super) depth: u32,
+    /// Bytes that may lie in shared memory until it reads them.
+    pub(super) shared: u32,
 }
 
 impl Hello {
     pub(super) fn to_octets(self) -> Vec<u8> {
-        let numbers = [VERSION, self.block_len, self.depth];
+        let numbers = [VERSION, self.block_len, self.depth, self.shared];
         NAME.iter().copied().chain(numbers.into_iter().flat_map(u32::to_be_bytes)).collect()
     }
 
@@ -56,13 +58,15 @@ impl Hello {
             return Err(HelloError::Version(version));
         }
         let (block_len, numbers) = number(numbers)?;
-        let (depth, _) = number(numbers)?;
+        let (depth, numbers) = number(numbers)?;
+        // An end that does not say knows of none.
+        let shared = number(numbers).map_or(0, |(shared, _)| shared);
         // One message for bytes, and one for the end of the stream.
         if block_len < 1 || depth < 2 {
             return Err(HelloError::NoRoom);
         }
         // More cannot be told from less: the ends count modulo 2^32.
-        Ok(Self { block_len, depth: depth.min(u32::MAX / 2) })
+        Ok(Self { block_len, depth: depth.min(u32::MAX / 2), shared })
     }
 }
 
@@ -85,25 +89,28 @@ mod tests {
 
     #[test]
     fn a_hello_parses_at_the_other_end() {
-        let hello = Hello { block_len: 4096, depth: 9 };
+        let hello = Hello { block_len: 4096, depth: 9, shared: 7 };
         let octets = hello.to_octets();
-        assert_eq!(octets, *b"iwarp stream\0\0\0\x01\0\0\x10\0\0\0\0\x09");
+        assert_eq!(octets, *b"iwarp stream\0\0\0\x01\0\0\x10\0\0\0\0\x09\0\0\0\x07");
         assert_eq!(Hello::parse(&octets), Ok(hello));
-        // A later version may say more.
+        // A later version may say more, and an earlier one says less.
         assert_eq!(Hello::parse(&[&octets[..], b"more"].concat()), Ok(hello));
+        let less = Hello { shared: 0, ..hello };
+        assert_eq!(Hello::parse(&octets[..24]), Ok(less));
+        assert_eq!(Hello::parse(&less.to_octets()), Ok(less));
     }
 
     #[test]
     fn malformed_hellos_are_refused() {
-        let octets = Hello { block_len: 1, depth: 2 }.to_octets();
-        for len in 0..octets.len() {
+        let octets = Hello { block_len: 1, depth: 2, shared: 0 }.to_octets();
+        for len in 0..24 {
             assert_eq!(Hello::parse(&octets[..len]), Err(HelloError::NotAStream), "{len}");
         }
         for (block_len, depth) in [(0, 2), (1, 1), (1, 0)] {
-            let octets = Hello { block_len, depth }.to_octets();
+            let octets = Hello { block_len, depth, shared: 1 }.to_octets();
             assert_eq!(Hello::parse(&octets), Err(HelloError::NoRoom));
         }
-        let boundless = Hello { block_len: 1, depth: u32::MAX }.to_octets();
+        let boundless = Hello { block_len: 1, depth: u32::MAX, shared: 0 }.to_octets();
         assert!(Hello::parse(&boundless).is_ok_and(|hello| hello.depth == u32::MAX / 2));
         let mut later = octets;
         later[15] = 2;

@@ -83,6 +83,11 @@
 //! all own blocks are on their way: a slow reader holds the writer up and never ends the
 //! connection, and a stream uses no more memory than its [`Config`] says.
 //!
+//! Between two processes of one host whose connection has moved to shared memory
+//! ([`Options::local`](iwarp::Options::local)), bytes of a write of 4 KiB or more are copied twice,
+//! as over TCP: into shared memory, and from there to where the reader wants them. They take no
+//! blocks then, and [`Config::shared`] bounds them.
+//!
 //! A write that a task gives up (whose future is dropped before it is ready) has sent nothing, and
 //! a read that is given up has taken nothing. `write_all` and the like say by themselves what is
 //! lost then: how far they have come.
@@ -106,12 +111,17 @@
 //!
 //! 1. The private data of the MPA Request, and of the Reply, are `iwarp stream` (12 bytes) and
 //!    then, 4 bytes each in network order, the version, the bytes that a message to this end may
-//!    have, and the number D of messages that may be sent to it at first, 2 or more. Bytes beyond
-//!    these are ignored. An end that does not know what the other one says rejects the Request, or
-//!    closes the connection.
+//!    have, the number D of messages that may be sent to it at first, 2 or more, and the bytes that
+//!    may lie in shared memory for it (the fourth point below), none where that is left out. Bytes
+//!    beyond these are ignored. An end that does not know what the other one says rejects the
+//!    Request, or closes the connection.
 //! 2. Bytes are the payload of Sends, in order. The bounds of the Sends mean nothing.
 //! 3. A Send of 0 bytes is the end of the stream in its direction.
-//! 4. A Send with Immediate of 0 bytes says how many messages this end takes: its 4 bytes, in
+//! 4. On a connection that has moved to shared memory, Immediate Data (8 bytes) stand for a Send
+//!    whose payload lies in the sender's annex (`iwarp_os::local`): the first 4 bytes, in network
+//!    order, say where, and the last 4 how many bytes there are, 1 or more. They stay there until
+//!    the end that fetches them has posted the receive of this message again.
+//! 5. A Send with Immediate of 0 bytes says how many messages this end takes: its 4 bytes, in
 //!    network order, are the number modulo 2^32 that the other end may have sent in all since the
 //!    beginning. It goes out when the connection is made, and then when the number has grown by D /
 //!    2, rounded up, or the other end has used up all that it knows of. These Sends do not count
@@ -124,6 +134,7 @@ mod hello;
 mod read;
 mod setup;
 mod shared;
+mod shelf;
 #[cfg(feature = "tokio")]
 mod task;
 mod write;
@@ -139,9 +150,7 @@ pub use read::ReadHalf;
 pub use setup::{Config, Opening};
 pub use write::WriteHalf;
 
-use shared::Shared;
-
-use crate::{BlockPool, Credits, Receiver, Session};
+use crate::Session;
 
 /// Bytes to and from a peer: see the [module](self).
 ///
@@ -153,18 +162,6 @@ pub struct ByteStream {
 }
 
 impl ByteStream {
-    fn new(
-        session: Session,
-        receiver: Receiver,
-        credits: Credits,
-        sends: BlockPool,
-        message_len: usize,
-    ) -> Self {
-        let shared = Arc::new(Shared::new(session, receiver));
-        let read = ReadHalf::new(Arc::clone(&shared));
-        Self { read, write: WriteHalf::new(shared, credits, sends, message_len) }
-    }
-
     /// The two halves, for use side by side.
     pub fn halves(&mut self) -> (&mut ReadHalf, &mut WriteHalf) {
         (&mut self.read, &mut self.write)

@@ -4,31 +4,63 @@
 
 use std::fmt;
 use std::io::{self, BufRead, Read};
+use std::ops::Range;
 use std::sync::{Arc, MutexGuard, PoisonError};
 #[cfg(feature = "tokio")]
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use iwarp::verbs::Annex;
+
 use crate::stream::shared::Shared;
+use crate::stream::shelf::Left;
 use crate::{Block, OperationError, Received, Receiver};
 
 /// The half of a [`ByteStream`](super::ByteStream) that reads: messages one after the other, each
-/// from the block that it was received in, which [`BufRead`] shows without a copy.
+/// from the block that it was received in, which [`BufRead`] shows without a copy. The bytes of a
+/// message may also lie in memory that the peer shares; then they are copied from there, into the
+/// program's buffer if it has one.
 ///
 /// Dropping it does not stop the peer from writing: its bytes fill the blocks, and then it waits
 /// until the connection ends.
 pub struct ReadHalf {
     shared: Arc<Shared>,
-    /// The message that is being read, up to there.
-    message: Option<(Block, usize)>,
+    /// The message that is being read.
+    message: Option<Message>,
+    /// There once a message has told of bytes there.
+    annex: Option<Annex>,
     /// The end of the stream was read.
     over: bool,
     timeout: Option<Duration>,
 }
 
+/// The rest of a message.
+struct Message {
+    /// The block that it was received in. The peer's next message can come when it is dropped.
+    block: Block,
+    /// Bytes of the block that were read.
+    at: usize,
+    /// Bytes in the peer's annex, behind those of the block.
+    left: Range<usize>,
+}
+
+impl Message {
+    fn is_empty(&self) -> bool {
+        self.ready().is_empty() && self.left.is_empty()
+    }
+
+    /// The bytes that are in the block.
+    fn ready(&self) -> &[u8] {
+        &self.block[self.at..]
+    }
+}
+
+/// Room for fewer bytes is filled from a block.
+const LEAST: usize = 1024;
+
 impl ReadHalf {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, message: None, over: false, timeout: None }
+        Self { shared, message: None, annex: None, over: false, timeout: None }
     }
 
     pub(super) const fn shared(&self) -> &Arc<Shared> {
@@ -50,16 +82,17 @@ impl ReadHalf {
         self.message.is_none() && !self.over
     }
 
-    /// The rest of the message; nothing at the end of the stream.
-    fn rest(&self) -> &[u8] {
-        self.message.as_ref().map_or(&[], |(block, at)| &block[*at..])
-    }
-
     fn take(&mut self, next: Result<Option<Received>, OperationError>) -> io::Result<()> {
         let ended = match next {
+            Ok(Some(Received { block, immediate: Some(told), .. })) => {
+                // Bytes are missing from here on.
+                let left = self.left(told).inspect_err(|_| self.shared.session.abort())?;
+                self.message = Some(Message { block, at: 0, left });
+                return Ok(());
+            }
             Ok(Some(Received { block, .. })) => {
                 self.over = block.is_empty();
-                self.message = (!self.over).then_some((block, 0));
+                self.message = (!self.over).then_some(Message { block, at: 0, left: 0..0 });
                 return Ok(());
             }
             Ok(None) => None,
@@ -73,19 +106,70 @@ impl ReadHalf {
         ))
     }
 
+    /// The bytes of the annex of which the peer tells.
+    fn left(&mut self, told: [u8; 8]) -> io::Result<Range<usize>> {
+        if self.annex.is_none() {
+            self.annex = self.shared.annex();
+        }
+        let annex = self.annex.as_ref().ok_or_else(|| {
+            let error = "the peer tells of bytes in memory that it does not share";
+            io::Error::new(io::ErrorKind::InvalidData, error)
+        })?;
+        Left::parse(told, annex).map(|Left(range)| range)
+    }
+
+    /// The bytes of the message that are ready, some of which may be copied from the annex for
+    /// that; none at the end of the stream.
+    fn rest(&mut self) -> io::Result<&[u8]> {
+        let Some(message) = &mut self.message else { return Ok(&[]) };
+        if message.ready().is_empty()
+            && let Some(annex) = &self.annex
+        {
+            let len = message.left.len().min(message.block.capacity());
+            message.block.set_len(len);
+            message.at = len;
+            annex.fetch(message.left.start, &mut message.block)?;
+            message.at = 0;
+            message.left.start += len;
+        }
+        Ok(message.ready())
+    }
+
+    /// Copies bytes of the message; none at the end of the stream.
+    pub(super) fn copy(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if let Some(message) = &mut self.message
+            && let Some(annex) = &self.annex
+            && message.ready().is_empty()
+            && buf.len() >= LEAST.min(message.left.len())
+        {
+            let len = message.left.len().min(buf.len());
+            annex.fetch(message.left.start, &mut buf[..len])?;
+            message.left.start += len;
+            self.consume(0);
+            return Ok(len);
+        }
+        let count = self.rest()?.read(buf)?;
+        self.consume(count);
+        Ok(count)
+    }
+
     #[cfg(feature = "tokio")]
-    pub(super) fn poll_rest(&mut self, context: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
+    pub(super) fn poll_message(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.is_empty() {
             let next = ready!(self.receiver().poll_next_message(context));
             self.take(next)?;
         }
-        Poll::Ready(Ok(self.rest()))
+        Poll::Ready(Ok(()))
     }
-}
 
-/// Blocks the thread. Tasks use tokio's trait.
-impl BufRead for ReadHalf {
-    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+    #[cfg(feature = "tokio")]
+    pub(super) fn poll_rest(&mut self, context: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
+        ready!(self.poll_message(context))?;
+        Poll::Ready(self.rest())
+    }
+
+    /// Waits for a message, or the end of the stream, if there is nothing to read.
+    fn wait(&mut self) -> io::Result<()> {
         while self.is_empty() {
             let next = {
                 let mut receiver = self.receiver();
@@ -96,13 +180,21 @@ impl BufRead for ReadHalf {
             };
             self.take(next)?;
         }
-        Ok(self.rest())
+        Ok(())
+    }
+}
+
+/// Blocks the thread. Tasks use tokio's trait.
+impl BufRead for ReadHalf {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.wait()?;
+        self.rest()
     }
 
     fn consume(&mut self, count: usize) {
-        if let Some((block, at)) = &mut self.message {
-            *at = block.len().min(*at + count);
-            if *at == block.len() {
+        if let Some(message) = &mut self.message {
+            message.at = message.block.len().min(message.at + count);
+            if message.is_empty() {
                 // Its block is posted again now, for the peer's next bytes.
                 self.message = None;
             }
@@ -115,9 +207,8 @@ impl Read for ReadHalf {
         if buf.is_empty() {
             return Ok(0);
         }
-        let count = self.fill_buf()?.read(buf)?;
-        self.consume(count);
-        Ok(count)
+        self.wait()?;
+        self.copy(buf)
     }
 }
 
@@ -125,7 +216,7 @@ impl fmt::Debug for ReadHalf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ReadHalf")
             .field("session", &self.shared.session)
-            .field("ready", &self.rest().len())
+            .field("ready", &self.message.as_ref().map_or(0, |message| message.ready().len()))
             .field("over", &self.over)
             .finish_non_exhaustive()
     }

@@ -6,6 +6,7 @@ use std::fmt;
 use std::io;
 #[cfg(feature = "tokio")]
 use std::pin::Pin;
+use std::sync::Arc;
 #[cfg(feature = "tokio")]
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -16,6 +17,9 @@ use iwarp_types::setters;
 
 use crate::balance::SPARE;
 use crate::stream::hello::Hello;
+use crate::stream::shared::Shared;
+use crate::stream::shelf::Shelf;
+use crate::stream::{ReadHalf, WriteHalf};
 use crate::{
     BlockPool, ByteStream, Connecting, Credits, OperationError, Receiver, Request, Session,
     Unconnected,
@@ -40,7 +44,8 @@ impl ByteStream {
 /// two ends may differ.
 ///
 /// A stream has `blocks` blocks for what it sends and as many for what it receives, and three more
-/// for what the ends tell each other: 35 blocks of 32 KiB by default, and never more.
+/// for what the ends tell each other: 35 blocks of 32 KiB by default. Long writes take `shared`
+/// bytes in each direction besides, where the connection has moved to shared memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {
@@ -49,16 +54,20 @@ pub struct Config {
     /// Blocks in each direction, up to 65,535: messages that the peer may have sent and the program
     /// has not read, and messages of this end that are not handed to the transport yet.
     pub blocks: usize,
+    /// Bytes in each direction that may lie in shared memory until the peer's program reads them,
+    /// where the connection has moved there: 2 MiB by default, which is the most; 0 for none. The
+    /// smaller one of the two ends counts.
+    pub shared: usize,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { block_len: 32 * 1024, blocks: 16 }
+        Self { block_len: 32 * 1024, blocks: 16, shared: 2 << 20 }
     }
 }
 
 impl Config {
-    /// 16 blocks of 32 KiB in each direction.
+    /// 16 blocks of 32 KiB in each direction, and 2 MiB in shared memory.
     pub fn new() -> Self {
         Self::default()
     }
@@ -66,6 +75,7 @@ impl Config {
     setters! {
         block_len: usize,
         blocks: usize,
+        shared: usize,
     }
 
     /// As [`ByteStream::connect`].
@@ -99,7 +109,8 @@ impl Config {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, error));
         };
         // One more message: the end of the stream.
-        Ok(Hello { block_len, depth: u32::from(blocks) + 1 })
+        let shared = u32::try_from(self.shared).unwrap_or(u32::MAX);
+        Ok(Hello { block_len, depth: u32::from(blocks) + 1, shared })
     }
 
     /// A session whose receives are there before the peer can send.
@@ -113,6 +124,7 @@ impl Config {
             .max_recvs(depth + SPARE)
             .params(ConnectParams::new().private_data(hello.to_octets()));
         let prepared = config.prepare(pd)?;
+        prepared.keep_annex();
         let (credits, receiver) = prepared.credited_later(&receives, depth)?;
         Ok((prepared, Parts { hello, credits, receiver, sends }))
     }
@@ -186,7 +198,11 @@ fn open(connected: Result<Session, ConnectError>, parts: Parts) -> io::Result<By
     parts.credits.begin(&parts.receiver, theirs.depth);
     let message_len = theirs.block_len.min(parts.hello.block_len);
     let Parts { credits, receiver, sends, .. } = parts;
-    Ok(ByteStream::new(session, receiver, credits, sends, message_len as usize))
+    let shelf = Shelf::new(theirs.depth, theirs.shared.min(parts.hello.shared));
+    let shared = Arc::new(Shared::new(session, receiver));
+    let read = ReadHalf::new(Arc::clone(&shared));
+    let write = WriteHalf::new(shared, credits, sends, message_len as usize, shelf);
+    Ok(ByteStream { read, write })
 }
 
 impl fmt::Debug for Opening {

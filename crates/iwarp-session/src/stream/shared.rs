@@ -4,6 +4,8 @@
 
 use std::sync::Mutex;
 
+use iwarp::verbs::Annex;
+
 use crate::{Receiver, Session};
 
 /// Held by both halves; the connection is closed when both are gone.
@@ -16,5 +18,16 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) const fn new(session: Session, receiver: Receiver) -> Self {
         Self { session, receiver: Mutex::new(receiver) }
+    }
+
+    /// The memory beside the ring of the connection, if it has one; also when it is over.
+    pub(super) fn annex(&self) -> Option<Annex> {
+        self.session.handle.alive()?.qp.annex()
+    }
+
+    /// That memory, if the peer has it as well.
+    pub(super) fn annex_to_leave(&self) -> Option<Annex> {
+        let core = self.session.handle.alive()?;
+        if core.qp.moves_within_host() { core.qp.annex() } else { None }
     }
 }

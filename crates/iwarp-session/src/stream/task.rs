@@ -37,10 +37,13 @@ impl AsyncRead for ReadHalf {
         if buf.remaining() == 0 {
             return Poll::Ready(Ok(()));
         }
-        let rest = ready!(self.as_mut().poll_fill_buf(context))?;
-        let count = rest.len().min(buf.remaining());
-        buf.put_slice(&rest[..count]);
-        AsyncBufRead::consume(self, count);
+        // A peer that is fast enough would keep other tasks from their turn.
+        let turn = ready!(poll_proceed(context));
+        let message = ready!(self.poll_message(context));
+        turn.made_progress();
+        message?;
+        let count = self.copy(buf.initialize_unfilled())?;
+        buf.advance(count);
         Poll::Ready(Ok(()))
     }
 }

@@ -5,6 +5,7 @@
 use std::fmt;
 use std::io::{self, IoSlice, Write};
 use std::mem;
+use std::ops::Range;
 #[cfg(feature = "tokio")]
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,9 +14,10 @@ use std::task::{Context, Poll, ready};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use iwarp::verbs::Ended;
+use iwarp::verbs::{Annex, Ended};
 
 use crate::stream::shared::Shared;
+use crate::stream::shelf::{LEAST, Left, Shelf};
 use crate::{Block, BlockPool, Credit, Credits, Failure, OperationError, Pending};
 #[cfg(feature = "tokio")]
 use crate::{Crediting, Taking};
@@ -38,6 +40,8 @@ pub struct WriteHalf {
     /// Messages that one write posts at most: half of the blocks, so that the peer empties some
     /// while this end fills others.
     most: usize,
+    /// There if the peer looks for bytes in shared memory.
+    shelf: Option<Shelf>,
     last: Last,
     timeout: Option<Duration>,
 }
@@ -58,10 +62,12 @@ impl WriteHalf {
         credits: Credits,
         pool: BlockPool,
         message_len: usize,
+        shelf: Option<Shelf>,
     ) -> Self {
         let last = Last::Kept(credits.try_reserve());
         let most = pool.count().div_ceil(2);
-        Self { shared, needs: Needs::new(credits, pool), message_len, most, last, timeout: None }
+        let needs = Needs::new(credits, pool);
+        Self { shared, needs, message_len, most, shelf, last, timeout: None }
     }
 
     pub(super) const fn shared(&self) -> &Arc<Shared> {
@@ -132,8 +138,12 @@ impl WriteHalf {
     /// take for which nothing has to be waited; says how many.
     fn send(&mut self, first: (Credit, Block), bufs: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut rest = Rest { bufs, at: 0 };
-        let (credit, mut block) = first;
+        let (credit, mut block) = match self.leave(first, &mut rest)? {
+            Sent::Some(count) => return Ok(count),
+            Sent::None(first) => first,
+        };
         let count = rest.fill(&mut block, self.message_len);
+        Shelf::count_in(&mut self.shelf);
         if rest.is_empty() || self.most == 1 {
             // Its result is dropped: its block goes back to the pool when it is done.
             return match credit.send(block).refusal() {
@@ -151,6 +161,7 @@ impl WriteHalf {
             sent.push((batch.send(block), count));
             next = match sent.len() < self.most && !rest.is_empty() {
                 true => self.needs.more().map(|(credit, mut block)| {
+                    Shelf::count_in(&mut self.shelf);
                     let count = rest.fill(&mut block, self.message_len);
                     (credit, block, count)
                 }),
@@ -169,6 +180,50 @@ impl WriteHalf {
             0 => Err(self.error(error)),
             count => Ok(count),
         }
+    }
+
+    /// Leaves bytes in shared memory, and tells the peer of each part of them at once. What is
+    /// needed for one message comes back if there is no place for it, or too little to put there.
+    fn leave(&mut self, first: (Credit, Block), rest: &mut Rest<'_, '_>) -> io::Result<Sent> {
+        let Some(shelf) = self.shelf.as_mut().filter(|_| rest.len() >= LEAST) else {
+            return Ok(Sent::None(first));
+        };
+        let Some(annex) = shelf.annex(|| self.shared.annex_to_leave()).cloned() else {
+            return Ok(Sent::None(first));
+        };
+        let (mut credit, block) = first;
+        let mut count = 0;
+        let mut messages = 0;
+        loop {
+            let place = shelf.place(self.needs.credits.granted());
+            let Some(Ok(left)) = place.map(|place| rest.leave(&annex, place)) else {
+                // Short of places, or of memory.
+                if count == 0 {
+                    return Ok(Sent::None((credit, block)));
+                }
+                self.needs.credit = Some(credit);
+                break;
+            };
+            if let Some(failure) = credit.immediate(left.to_octets()).refusal() {
+                match count {
+                    0 => return Err(self.error(failure.error)),
+                    _ => break,
+                }
+            }
+            shelf.count();
+            count += left.len();
+            messages += 1;
+            if rest.is_empty() || messages == self.most {
+                break;
+            }
+            credit = match self.needs.credits.try_reserve() {
+                Some(credit) => credit,
+                None => break,
+            };
+        }
+        // For the next write.
+        self.needs.block = Some(block);
+        Ok(Sent::Some(count))
     }
 
     fn error(&self, error: OperationError) -> io::Error {
@@ -342,6 +397,13 @@ impl Needs {
     }
 }
 
+/// The part of a write that is sent.
+enum Sent {
+    Some(usize),
+    /// The needs of a message come back.
+    None((Credit, Block)),
+}
+
 /// The bytes of a write that are in no message yet.
 struct Rest<'a, 'b> {
     bufs: &'a [IoSlice<'b>],
@@ -350,26 +412,56 @@ struct Rest<'a, 'b> {
 }
 
 impl Rest<'_, '_> {
-    fn is_empty(&self) -> bool {
-        self.bufs.iter().map(|buf| buf.len()).sum::<usize>() == self.at
+    fn len(&self) -> usize {
+        self.bufs.iter().map(|buf| buf.len()).sum::<usize>() - self.at
     }
 
-    /// Makes as many of them as there are, up to `len`, the content of the block; says how many.
-    fn fill(&mut self, block: &mut Block, len: usize) -> usize {
-        block.set_len(len);
-        let mut filled = 0;
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Hands on as many of them as there are, up to `len`, with the place of each piece among them;
+    /// says how many.
+    fn take(&mut self, len: usize, mut piece: impl FnMut(usize, &[u8])) -> usize {
+        let mut taken = 0;
         while let Some(buf) = self.bufs.first()
-            && filled < len
+            && taken < len
         {
-            let count = (buf.len() - self.at).min(len - filled);
-            block[filled..filled + count].copy_from_slice(&buf[self.at..self.at + count]);
-            filled += count;
+            let count = (buf.len() - self.at).min(len - taken);
+            piece(taken, &buf[self.at..self.at + count]);
+            taken += count;
             self.at += count;
             if self.at == buf.len() {
                 self.bufs = &self.bufs[1..];
                 self.at = 0;
             }
         }
+        taken
+    }
+
+    /// Leaves as many of them as there are in `place`, and says where they lie. On an error none
+    /// is taken.
+    fn leave(&mut self, annex: &Annex, place: Range<usize>) -> io::Result<Left> {
+        let (bufs, at) = (self.bufs, self.at);
+        let mut result = Ok(());
+        let count = self.take(place.len(), |offset, octets| {
+            if result.is_ok() {
+                result = annex.leave(place.start + offset, octets);
+            }
+        });
+        if let Err(error) = result {
+            (self.bufs, self.at) = (bufs, at);
+            return Err(error);
+        }
+        Ok(Left(place.start..place.start + count))
+    }
+
+    /// Makes as many of them as there are, up to `len`, the content of the block; says how many.
+    fn fill(&mut self, block: &mut Block, len: usize) -> usize {
+        block.set_len(len);
+        let filled = self.take(len, |at, octets| {
+            block[at..at + octets.len()].copy_from_slice(octets);
+        });
         block.set_len(filled);
         filled
     }

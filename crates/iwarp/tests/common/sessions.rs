@@ -52,8 +52,13 @@ pub fn pair(config: &Config) -> (SessionEnd, SessionEnd) {
 
 /// Two ends of a byte stream, each a device of its own: the client's first.
 pub fn streams(configs: [&stream::Config; 2]) -> [ByteStream; 2] {
+    streams_as(&Options::default(), configs)
+}
+
+/// As [`streams`], on devices with these options.
+pub fn streams_as(options: &Options, configs: [&stream::Config; 2]) -> [ByteStream; 2] {
     let [client, server] =
-        [0; 2].map(|_| Device::with_options(Options::default()).unwrap().alloc_pd());
+        [0; 2].map(|_| Device::with_options(options.clone()).unwrap().alloc_pd());
     let listener = Listener::bind(&server, "127.0.0.1:0").unwrap();
     let opening = configs[0].connect(&client, listener.local_addr().unwrap());
     let request = listener.accept().wait_timeout(DEADLINE).unwrap();

@@ -38,7 +38,7 @@ fn read_pieces(mut read: ReadHalf, len: usize) -> Vec<u8> {
 }
 
 fn small() -> Config {
-    Config::new().block_len(64).blocks(4)
+    Config::new().block_len(64).blocks(4).shared(0)
 }
 
 fn any_config() -> impl Strategy<Value = Config> {

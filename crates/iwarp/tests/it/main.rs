@@ -93,6 +93,7 @@
 //!   driving             the task that drives a session leaves nothing undone
 //!   byte_stream         byte streams work in threads
 //!   byte_stream_tasks   byte streams work in tasks of tokio
+//!   byte_stream_moved   byte streams leave bytes for each other in shared memory
 //!   byte_stream_peers   byte streams refuse peers that are none, and break off with bad ones
 //!   typed               memory holds values
 //!   grants              grants keep their meaning through the formats of serde
@@ -118,6 +119,7 @@ mod batches;
 mod blocking;
 mod bulk;
 mod byte_stream;
+mod byte_stream_moved;
 mod byte_stream_peers;
 #[cfg(feature = "tokio")]
 mod byte_stream_tasks;
