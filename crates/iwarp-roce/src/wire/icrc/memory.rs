@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use iwarp_types::Time;
 
 use super::Identification;
+use super::solved::Solved;
 use super::start::LastStart;
 
 /// The ways in which identifications of a peer's packets are made, from the narrowest to the
@@ -39,6 +40,7 @@ pub struct IdMemory {
     turn: u64,
     /// The next packet is likely to have the headers of the last.
     pub(super) start: LastStart,
+    pub(super) solved: Solved,
 }
 
 /// Places for one value of the hash.
@@ -98,7 +100,8 @@ impl IdMemory {
         let mut sets = Vec::new();
         sets.try_reserve_exact(count)?;
         sets.resize(count, [Peer::NOBODY; WAYS]);
-        Ok(Self { sets: sets.into_boxed_slice(), turn: 0, start: LastStart::default() })
+        let (start, solved) = (LastStart::default(), Solved::default());
+        Ok(Self { sets: sets.into_boxed_slice(), turn: 0, start, solved })
     }
 
     /// True if a packet between these two may have this identification, which is then remembered.

@@ -12,6 +12,7 @@
 
 mod algebra;
 mod memory;
+mod solved;
 mod start;
 
 use core::net::IpAddr;
@@ -95,7 +96,7 @@ pub fn verify<'a>(
     let expected = behind(ids.start.of(path, datagram.len()), octets);
     let difference = u32::from_le_bytes(expected) ^ u32::from_le_bytes(*icrc);
     let good = match addresses(path) {
-        (IpAddr::V4(source), IpAddr::V4(destination)) => solve(difference, octets.len())
+        (IpAddr::V4(source), IpAddr::V4(destination)) => solve(difference, octets.len(), ids)
             .is_some_and(|id| ids.admit((source.into(), destination.into()), id, now)),
         _ => difference == 0,
     };
@@ -105,10 +106,15 @@ pub fn verify<'a>(
 /// The identification of an IPv4 packet with so many octets from the BTH to the pad, whose ICRC
 /// differs by `difference` from that with the identification 0. `None` if no identification
 /// explains it.
-fn solve(difference: u32, octets: usize) -> Option<Identification> {
-    if difference == 0 {
-        return Some(Identification::default());
+fn solve(difference: u32, octets: usize, ids: &mut IdMemory) -> Option<Identification> {
+    match difference {
+        0 => Some(Identification::default()),
+        _ => ids.solved.or(difference, octets, || solve_anew(difference, octets)),
     }
+}
+
+/// As [`solve`], by arithmetic.
+fn solve_anew(difference: u32, octets: usize) -> Option<Identification> {
     // The octets from the identification on. Run backwards over them, the difference of the
     // registers is that of the first four octets.
     let behind = IPV4_LEN - ID_AT + UDP_LEN + octets;
