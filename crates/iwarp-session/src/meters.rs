@@ -9,7 +9,7 @@ use iwarp_types::{SendOp, WcOp, WcStatus, WorkCompletion};
 use metrics::{Counter, Histogram, Unit};
 
 use crate::Metrics;
-use crate::metrics::StreamMetrics;
+use crate::metrics::{StreamMetrics, Way};
 
 const POSTED: &str = "iwarp_operations_posted_total";
 const COMPLETED: &str = "iwarp_operations_completed_total";
@@ -166,6 +166,15 @@ impl Meters {
         } else {
             operations.failed.increment(1);
         }
+    }
+
+    /// Bytes went beside a message.
+    pub(super) fn passed_beside(&self, way: Way, octets: usize) {
+        let kind = match way {
+            Way::Out => Kind::Send,
+            Way::In => Kind::Receive,
+        };
+        self.operations[kind as usize].bytes.increment(octets as u64);
     }
 
     /// The program has asked.

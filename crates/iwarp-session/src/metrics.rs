@@ -74,6 +74,13 @@ pub struct StreamMetrics {
     pub received: u64,
 }
 
+/// The direction of bytes.
+#[derive(Clone, Copy)]
+pub(super) enum Way {
+    Out,
+    In,
+}
+
 impl From<Vitals> for StreamMetrics {
     fn from(vitals: Vitals) -> Self {
         Self {
@@ -108,9 +115,15 @@ impl Metrics {
         sends.failed + writes.failed + reads.failed + atomics.failed + receives.failed
     }
 
-    /// The counters of its queue pair.
-    pub(super) const fn of(counters: Counters, tcp: Option<StreamMetrics>) -> Self {
-        let Counters { sends, writes, reads, atomics, receives, .. } = counters;
+    /// The counters of its queue pair, and the bytes that went beside its messages, out and in.
+    pub(super) const fn of(
+        counters: Counters,
+        [out, come]: [u64; 2],
+        tcp: Option<StreamMetrics>,
+    ) -> Self {
+        let Counters { mut sends, writes, reads, atomics, mut receives, .. } = counters;
+        sends.bytes += out;
+        receives.bytes += come;
         Self { sends, writes, reads, atomics, receives, tcp }
     }
 }

@@ -5,6 +5,7 @@
 use iwarp_types::{SendOp, WorkCompletion};
 
 use crate::Metrics;
+use crate::metrics::Way;
 
 pub(super) struct Meters;
 
@@ -19,6 +20,8 @@ impl Meters {
     pub(super) const fn posted_receive(&self) {}
 
     pub(super) const fn ended(&self, _: &WorkCompletion) {}
+
+    pub(super) const fn passed_beside(&self, _: Way, _: usize) {}
 
     pub(super) const fn sample(&self, _: &Metrics) {}
 }

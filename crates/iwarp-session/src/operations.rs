@@ -210,7 +210,8 @@ impl Session {
     pub fn metrics(&self) -> Metrics {
         let Some(core) = self.handle.alive() else { return Metrics::default() };
         let tcp = core.qp.vitals().map(StreamMetrics::from);
-        let metrics = Metrics::of(core.qp.counters().unwrap_or_default(), tcp);
+        let counters = core.qp.counters().unwrap_or_default();
+        let metrics = Metrics::of(counters, core.beside(), tcp);
         core.meters.sample(&metrics);
         metrics
     }

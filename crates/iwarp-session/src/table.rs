@@ -15,7 +15,7 @@ mod handle;
 mod places;
 mod state;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 use std::thread;
@@ -35,6 +35,7 @@ use self::state::{Queue, Stage, State};
 use crate::block::{Borrower, Lent};
 use crate::cargo::Cargo;
 use crate::meters::Meters;
+use crate::metrics::Way;
 use crate::work::Work;
 use crate::{Block, BlockPool, Config, Exposed, Failure, OperationError};
 use iwarp::drive::{Background, Collecting, Drive};
@@ -55,6 +56,8 @@ pub(super) struct Core {
     pub(super) words: BlockPool,
     limits: [usize; 3],
     pub(super) meters: Meters,
+    /// Bytes of messages that went beside them, out and in.
+    beside: [AtomicU64; 2],
     state: Mutex<State>,
     /// Told whenever something completes.
     changed: Bell,
@@ -83,10 +86,22 @@ impl Core {
             words: BlockPool::new(pd, 8, 0)?,
             limits: [config.max_sends, config.max_recvs, WORDS],
             meters: Meters::new(),
+            beside: Default::default(),
             state: Mutex::default(),
             changed: Bell::new(),
             driven: AtomicBool::new(false),
         })
+    }
+
+    /// A message went, and so many of its bytes beside it.
+    pub(super) fn passed_beside(&self, way: Way, octets: usize) {
+        self.beside[way as usize].fetch_add(octets as u64, Ordering::Relaxed);
+        self.meters.passed_beside(way, octets);
+    }
+
+    /// Bytes that went beside messages, out and in.
+    pub(super) fn beside(&self) -> [u64; 2] {
+        self.beside.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -34,7 +34,7 @@ const TMPFS: u64 = 0x0102_1994;
 ///
 /// Its first bytes are made present when it is mapped, and the rest when it is about to be used
 /// ([`make_present`](Self::make_present)), so that a shortage is an error of that call. Before
-/// Linux 5.14 the maker has all of it present at once. A hostile peer can punch holes into it: then
+/// Linux 5.14 the maker has present at once as much as it says. A hostile peer can punch holes into it: then
 /// an access has the system find a page again, and is SIGBUS where the system refuses that
 /// (`vm.overcommit_memory` 2, when nothing is left).
 ///
@@ -58,13 +58,19 @@ unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
     /// Makes `len` bytes of zeros, of which the first `present` are there at once, and a descriptor
-    /// to pass to the other process. The name is seen in `/proc` only.
+    /// to pass to the other process. The name is seen in `/proc` only. Where bytes cannot be made
+    /// present later, the first `needed` are there at once, and no others are to be used.
     ///
     /// # Errors
     ///
     /// `InvalidInput` for no bytes; shortages, which leave nothing behind.
-    pub fn create(name: &CStr, len: usize, present: usize) -> io::Result<(Self, PassedFd)> {
-        Self::make(name, len, present, SEALS)
+    pub fn create(
+        name: &CStr,
+        len: usize,
+        present: usize,
+        needed: usize,
+    ) -> io::Result<(Self, PassedFd)> {
+        Self::make(name, len, present, needed, SEALS)
     }
 
     /// As [`create`](Self::create), with all of it present, for others to
@@ -74,23 +80,24 @@ impl SharedMemory {
     ///
     /// As there; `InvalidInput` before Linux 5.1.
     pub(super) fn create_to_show(name: &CStr, len: usize) -> io::Result<(Self, PassedFd)> {
-        Self::make(name, len, len, ONE_WRITERS)
+        Self::make(name, len, len, len, ONE_WRITERS)
     }
 
     fn make(
         name: &CStr,
         len: usize,
         present: usize,
+        needed: usize,
         seals: SealFlags,
     ) -> io::Result<(Self, PassedFd)> {
-        let size = u64::try_from(len).map_err(|_| Errno::INVAL)?;
+        let [size, needed] = [len, needed.clamp(1, len.max(1))].map(|len| len as u64);
         let fd = PassedFd::from(memfd(name)?);
         rustix::fs::ftruncate(&fd, size)?;
         // Before the seals, of which one admits no further mapping to write.
         let memory = Self::map_checked(fd.as_fd(), len, present, Advice::LinuxPopulateWrite)?;
         if !memory.on_demand {
             // The only place that takes the file's lock, which a peer could hold for ever.
-            match rustix::io::retry_on_intr(|| fallocate(&fd, FallocateFlags::empty(), 0, size)) {
+            match rustix::io::retry_on_intr(|| fallocate(&fd, FallocateFlags::empty(), 0, needed)) {
                 // Systems and sandboxes without it: pages are found as they are used.
                 Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP) => {}
                 Err(error) => return Err(error.into()),
@@ -167,6 +174,11 @@ impl SharedMemory {
             self.populate(octets)?;
         }
         Ok(())
+    }
+
+    /// True if bytes can be made present one by one.
+    pub(super) fn is_on_demand(&self) -> bool {
+        self.on_demand
     }
 
     /// False where the system cannot do that.
@@ -289,7 +301,7 @@ mod tests {
 
     #[test]
     fn two_mappings_have_one_contents_and_a_length_that_stays() {
-        let (one, fd) = SharedMemory::create(c"one", LEN, LEN).unwrap();
+        let (one, fd) = SharedMemory::create(c"one", LEN, LEN, LEN).unwrap();
         let other = SharedMemory::map(fd.as_fd(), LEN, LEN).unwrap();
         assert_ne!(one.as_ptr(), other.as_ptr());
         // SAFETY: an atomic.
@@ -299,7 +311,7 @@ mod tests {
         for len in [0, LEN as u64 - 1, LEN as u64 + 1] {
             assert_eq!(rustix::fs::ftruncate(&fd, len), Err(Errno::PERM));
         }
-        let none = SharedMemory::create(c"none", 0, 0).unwrap_err();
+        let none = SharedMemory::create(c"none", 0, 0, 0).unwrap_err();
         assert_eq!(none.kind(), ErrorKind::InvalidInput);
     }
 
@@ -364,7 +376,7 @@ mod tests {
     /// own under a number that was recorded stays.
     #[test]
     fn a_child_has_no_descriptor_of_it() {
-        let (_memory, fd) = SharedMemory::create(c"forked", LEN, LEN).unwrap();
+        let (_memory, fd) = SharedMemory::create(c"forked", LEN, LEN, LEN).unwrap();
         let passed = PassedFd::from(fd.as_fd().try_clone_to_owned().unwrap());
         let other = PassedFd::from(memfd(c"other").unwrap());
         let numbers = [&fd, &passed, &other].map(AsRawFd::as_raw_fd);
@@ -380,7 +392,7 @@ mod tests {
     /// A child that finds other memory there keeps it.
     #[test]
     fn a_child_has_no_mapping_and_unmaps_none() {
-        let (memory, _fd) = SharedMemory::create(c"forked", LEN, LEN).unwrap();
+        let (memory, _fd) = SharedMemory::create(c"forked", LEN, LEN, LEN).unwrap();
         let (first, len) = (memory.as_ptr().cast(), memory.len());
         let code = in_child_process(|| {
             let mut there = [0; 8];

@@ -84,9 +84,10 @@
 //! connection, and a stream uses no more memory than its [`Config`] says.
 //!
 //! Between two processes of one host whose connection has moved to shared memory
-//! ([`Options::local`](iwarp::Options::local)), bytes of a write of 4 KiB or more are copied twice,
-//! as over TCP: into shared memory, and from there to where the reader wants them. They take no
-//! blocks then, and [`Config::shared`] bounds them.
+//! ([`Options::local`](iwarp::Options::local)) and has no CRCs there, bytes of a write of 4 KiB or
+//! more are copied twice, as over TCP: into shared memory, and from there to where the reader wants
+//! them. Then there may be more of them on their way than blocks have room for:
+//! [`Config::shared`] says how many.
 //!
 //! A write that a task gives up (whose future is dropped before it is ready) has sent nothing, and
 //! a read that is given up has taken nothing. `write_all` and the like say by themselves what is
@@ -117,7 +118,7 @@
 //!    Request, or closes the connection.
 //! 2. Bytes are the payload of Sends, in order. The bounds of the Sends mean nothing.
 //! 3. A Send of 0 bytes is the end of the stream in its direction.
-//! 4. On a connection that has moved to shared memory, Immediate Data (8 bytes) stand for a Send
+//! 4. On a connection that has moved to shared memory and has no CRCs there, Immediate Data (8 bytes) stand for a Send
 //!    whose payload lies in the sender's annex (`iwarp_os::local`): the first 4 bytes, in network
 //!    order, say where, and the last 4 how many bytes there are, 1 or more. They stay there until
 //!    the end that fetches them has posted the receive of this message again.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use iwarp::verbs::Annex;
 
 use crate::stream::shared::Shared;
-use crate::stream::shelf::Left;
+use crate::stream::shelf::{Placed, broken};
 use crate::{Block, OperationError, Received, Receiver};
 
 /// The half of a [`ByteStream`](super::ByteStream) that reads: messages one after the other, each
@@ -31,6 +31,8 @@ pub struct ReadHalf {
     annex: Option<Annex>,
     /// The end of the stream was read.
     over: bool,
+    /// The peer has broken a rule: bytes are missing from here on.
+    broken: bool,
     timeout: Option<Duration>,
 }
 
@@ -41,12 +43,12 @@ struct Message {
     /// Bytes of the block that were read.
     at: usize,
     /// Bytes in the peer's annex, behind those of the block.
-    left: Range<usize>,
+    placed: Range<usize>,
 }
 
 impl Message {
     fn is_empty(&self) -> bool {
-        self.ready().is_empty() && self.left.is_empty()
+        self.ready().is_empty() && self.placed.is_empty()
     }
 
     /// The bytes that are in the block.
@@ -56,11 +58,11 @@ impl Message {
 }
 
 /// Room for fewer bytes is filled from a block.
-const LEAST: usize = 1024;
+const MIN_ROOM: usize = 1024;
 
 impl ReadHalf {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, message: None, annex: None, over: false, timeout: None }
+        Self { shared, message: None, annex: None, over: false, broken: false, timeout: None }
     }
 
     pub(super) const fn shared(&self) -> &Arc<Shared> {
@@ -85,14 +87,13 @@ impl ReadHalf {
     fn take(&mut self, next: Result<Option<Received>, OperationError>) -> io::Result<()> {
         let ended = match next {
             Ok(Some(Received { block, immediate: Some(told), .. })) => {
-                // Bytes are missing from here on.
-                let left = self.left(told).inspect_err(|_| self.shared.session.abort())?;
-                self.message = Some(Message { block, at: 0, left });
+                let placed = self.placed(told).ok_or_else(|| self.break_off())?;
+                self.message = Some(Message { block, at: 0, placed });
                 return Ok(());
             }
             Ok(Some(Received { block, .. })) => {
                 self.over = block.is_empty();
-                self.message = (!self.over).then_some(Message { block, at: 0, left: 0..0 });
+                self.message = (!self.over).then_some(Message { block, at: 0, placed: 0..0 });
                 return Ok(());
             }
             Ok(None) => None,
@@ -107,15 +108,19 @@ impl ReadHalf {
     }
 
     /// The bytes of the annex of which the peer tells.
-    fn left(&mut self, told: [u8; 8]) -> io::Result<Range<usize>> {
+    fn placed(&mut self, told: [u8; 8]) -> Option<Range<usize>> {
         if self.annex.is_none() {
             self.annex = self.shared.annex();
         }
-        let annex = self.annex.as_ref().ok_or_else(|| {
-            let error = "the peer tells of bytes in memory that it does not share";
-            io::Error::new(io::ErrorKind::InvalidData, error)
-        })?;
-        Left::parse(told, annex).map(|Left(range)| range)
+        let Placed(range) = Placed::parse(told, self.annex.as_ref()?.len())?;
+        Some(range)
+    }
+
+    #[cold]
+    fn break_off(&mut self) -> io::Error {
+        self.broken = true;
+        self.shared.session.abort();
+        broken()
     }
 
     /// The bytes of the message that are ready, some of which may be copied from the annex for
@@ -125,12 +130,13 @@ impl ReadHalf {
         if message.ready().is_empty()
             && let Some(annex) = &self.annex
         {
-            let len = message.left.len().min(message.block.capacity());
+            let len = message.placed.len().min(message.block.capacity());
             message.block.set_len(len);
             message.at = len;
-            annex.fetch(message.left.start, &mut message.block)?;
+            annex.fetch(message.placed.start, &mut message.block)?;
             message.at = 0;
-            message.left.start += len;
+            message.placed.start += len;
+            self.shared.count_fetched(len);
         }
         Ok(message.ready())
     }
@@ -140,11 +146,12 @@ impl ReadHalf {
         if let Some(message) = &mut self.message
             && let Some(annex) = &self.annex
             && message.ready().is_empty()
-            && buf.len() >= LEAST.min(message.left.len())
+            && buf.len() >= MIN_ROOM.min(message.placed.len())
         {
-            let len = message.left.len().min(buf.len());
-            annex.fetch(message.left.start, &mut buf[..len])?;
-            message.left.start += len;
+            let len = message.placed.len().min(buf.len());
+            annex.fetch(message.placed.start, &mut buf[..len])?;
+            message.placed.start += len;
+            self.shared.count_fetched(len);
             self.consume(0);
             return Ok(len);
         }
@@ -153,9 +160,22 @@ impl ReadHalf {
         Ok(count)
     }
 
+    /// Bytes that [`copy`](Self::copy) can copy at most.
+    #[cfg(feature = "tokio")]
+    pub(super) fn most(&self) -> usize {
+        let message = self.message.as_ref();
+        message.map_or(0, |message| match message.ready().len() {
+            0 => message.placed.len(),
+            ready => ready,
+        })
+    }
+
     #[cfg(feature = "tokio")]
     pub(super) fn poll_message(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.is_empty() {
+            if self.broken {
+                return Poll::Ready(Err(broken()));
+            }
             let next = ready!(self.receiver().poll_next_message(context));
             self.take(next)?;
         }
@@ -171,6 +191,9 @@ impl ReadHalf {
     /// Waits for a message, or the end of the stream, if there is nothing to read.
     fn wait(&mut self) -> io::Result<()> {
         while self.is_empty() {
+            if self.broken {
+                return Err(broken());
+            }
             let next = {
                 let mut receiver = self.receiver();
                 match self.timeout {

@@ -56,7 +56,8 @@ pub struct Config {
     pub blocks: usize,
     /// Bytes in each direction that may lie in shared memory until the peer's program reads them,
     /// where the connection has moved there: 2 MiB by default, which is the most; 0 for none. The
-    /// smaller one of the two ends counts.
+    /// smaller one of the two ends counts. Less than the blocks have is not used, nor less than 4
+    /// KiB for each block, of which 64 count.
     pub shared: usize,
 }
 
@@ -124,7 +125,9 @@ impl Config {
             .max_recvs(depth + SPARE)
             .params(ConnectParams::new().private_data(hello.to_octets()));
         let prepared = config.prepare(pd)?;
-        prepared.keep_annex();
+        if self.shared > 0 {
+            prepared.keep_annex();
+        }
         let (credits, receiver) = prepared.credited_later(&receives, depth)?;
         Ok((prepared, Parts { hello, credits, receiver, sends }))
     }
@@ -198,7 +201,8 @@ fn open(connected: Result<Session, ConnectError>, parts: Parts) -> io::Result<By
     parts.credits.begin(&parts.receiver, theirs.depth);
     let message_len = theirs.block_len.min(parts.hello.block_len);
     let Parts { credits, receiver, sends, .. } = parts;
-    let shelf = Shelf::new(theirs.depth, theirs.shared.min(parts.hello.shared));
+    let shared_len = theirs.shared.min(parts.hello.shared);
+    let shelf = Shelf::new(theirs.depth, message_len as usize, shared_len);
     let shared = Arc::new(Shared::new(session, receiver));
     let read = ReadHalf::new(Arc::clone(&shared));
     let write = WriteHalf::new(shared, credits, sends, message_len as usize, shelf);

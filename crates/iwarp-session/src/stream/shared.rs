@@ -6,6 +6,7 @@ use std::sync::Mutex;
 
 use iwarp::verbs::Annex;
 
+use crate::metrics::Way;
 use crate::{Receiver, Session};
 
 /// Held by both halves; the connection is closed when both are gone.
@@ -25,9 +26,23 @@ impl Shared {
         self.session.handle.alive()?.qp.annex()
     }
 
-    /// That memory, if the peer has it as well.
+    /// So many bytes were left there, and the peer was told.
+    pub(super) fn count_left(&self, annex: &Annex, octets: usize) {
+        annex.has_left(octets);
+        if let Some(core) = self.session.handle.alive() {
+            core.passed_beside(Way::Out, octets);
+        }
+    }
+
+    /// So many bytes were fetched from there.
+    pub(super) fn count_fetched(&self, octets: usize) {
+        if let Some(core) = self.session.handle.alive() {
+            core.passed_beside(Way::In, octets);
+        }
+    }
+
+    /// That memory, if the peer has it as well, and neither end wants CRCs.
     pub(super) fn annex_to_leave(&self) -> Option<Annex> {
-        let core = self.session.handle.alive()?;
-        if core.qp.moves_within_host() { core.qp.annex() } else { None }
+        self.session.handle.alive()?.qp.annex_to_leave()
     }
 }

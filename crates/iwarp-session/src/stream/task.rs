@@ -42,7 +42,8 @@ impl AsyncRead for ReadHalf {
         let message = ready!(self.poll_message(context));
         turn.made_progress();
         message?;
-        let count = self.copy(buf.initialize_unfilled())?;
+        let most = self.most().min(buf.remaining());
+        let count = self.copy(buf.initialize_unfilled_to(most))?;
         buf.advance(count);
         Poll::Ready(Ok(()))
     }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use iwarp::verbs::{Annex, Ended};
 
 use crate::stream::shared::Shared;
-use crate::stream::shelf::{LEAST, Left, Shelf};
+use crate::stream::shelf::{MIN_PLACED, Placed, Shelf};
 use crate::{Block, BlockPool, Credit, Credits, Failure, OperationError, Pending};
 #[cfg(feature = "tokio")]
 use crate::{Crediting, Taking};
@@ -143,8 +143,8 @@ impl WriteHalf {
             Sent::None(first) => first,
         };
         let count = rest.fill(&mut block, self.message_len);
-        Shelf::count_in(&mut self.shelf);
         if rest.is_empty() || self.most == 1 {
+            self.count_whole(1);
             // Its result is dropped: its block goes back to the pool when it is done.
             return match credit.send(block).refusal() {
                 Some(failure) => Err(self.error(failure.error)),
@@ -161,14 +161,15 @@ impl WriteHalf {
             sent.push((batch.send(block), count));
             next = match sent.len() < self.most && !rest.is_empty() {
                 true => self.needs.more().map(|(credit, mut block)| {
-                    Shelf::count_in(&mut self.shelf);
                     let count = rest.fill(&mut block, self.message_len);
                     (credit, block, count)
                 }),
                 false => None,
             };
         }
-        let Err(error) = batch.post() else {
+        let posted = batch.post();
+        self.count_whole(sent.len());
+        let Err(error) = posted else {
             return Ok(sent.iter().map(|(_, count)| count).sum());
         };
         // Memory may run out on the way: those before were sent.
@@ -185,7 +186,7 @@ impl WriteHalf {
     /// Leaves bytes in shared memory, and tells the peer of each part of them at once. What is
     /// needed for one message comes back if there is no place for it, or too little to put there.
     fn leave(&mut self, first: (Credit, Block), rest: &mut Rest<'_, '_>) -> io::Result<Sent> {
-        let Some(shelf) = self.shelf.as_mut().filter(|_| rest.len() >= LEAST) else {
+        let Some(shelf) = self.shelf.as_mut().filter(|_| rest.len() >= MIN_PLACED) else {
             return Ok(Sent::None(first));
         };
         let Some(annex) = shelf.annex(|| self.shared.annex_to_leave()).cloned() else {
@@ -196,7 +197,7 @@ impl WriteHalf {
         let mut messages = 0;
         loop {
             let place = shelf.place(self.needs.credits.granted());
-            let Some(Ok(left)) = place.map(|place| rest.leave(&annex, place)) else {
+            let Some(Ok(placed)) = place.map(|place| rest.leave(&annex, place)) else {
                 // Short of places, or of memory.
                 if count == 0 {
                     return Ok(Sent::None((credit, block)));
@@ -204,14 +205,15 @@ impl WriteHalf {
                 self.needs.credit = Some(credit);
                 break;
             };
-            if let Some(failure) = credit.immediate(left.to_octets()).refusal() {
+            if let Some(failure) = credit.immediate(placed.to_octets()).refusal() {
                 match count {
                     0 => return Err(self.error(failure.error)),
                     _ => break,
                 }
             }
-            shelf.count();
-            count += left.len();
+            shelf.sent_placed();
+            self.shared.count_left(&annex, placed.len());
+            count += placed.len();
             messages += 1;
             if rest.is_empty() || messages == self.most {
                 break;
@@ -224,6 +226,13 @@ impl WriteHalf {
         // For the next write.
         self.needs.block = Some(block);
         Ok(Sent::Some(count))
+    }
+
+    /// So many messages were sent with their bytes, or some of them were refused.
+    const fn count_whole(&mut self, messages: usize) {
+        if let Some(shelf) = &mut self.shelf {
+            shelf.sent_whole(messages);
+        }
     }
 
     fn error(&self, error: OperationError) -> io::Error {
@@ -441,7 +450,7 @@ impl Rest<'_, '_> {
 
     /// Leaves as many of them as there are in `place`, and says where they lie. On an error none
     /// is taken.
-    fn leave(&mut self, annex: &Annex, place: Range<usize>) -> io::Result<Left> {
+    fn leave(&mut self, annex: &Annex, place: Range<usize>) -> io::Result<Placed> {
         let (bufs, at) = (self.bufs, self.at);
         let mut result = Ok(());
         let count = self.take(place.len(), |offset, octets| {
@@ -453,7 +462,7 @@ impl Rest<'_, '_> {
             (self.bufs, self.at) = (bufs, at);
             return Err(error);
         }
-        Ok(Left(place.start..place.start + count))
+        Ok(Placed(place.start..place.start + count))
     }
 
     /// Makes as many of them as there are, up to `len`, the content of the block; says how many.

@@ -537,7 +537,7 @@ impl Endpoint {
     }
 
     /// A stream of it has a ring, and this beside it.
-    pub(crate) fn has_annex(&self, annex: impl FnOnce() -> Option<Annex>) {
+    pub(crate) fn set_annex(&self, annex: impl FnOnce() -> Option<Annex>) {
         if let Some(kept) = self.annex.get() {
             *kept.lock() = annex();
         }

@@ -47,6 +47,8 @@ pub(crate) trait StreamMover: fmt::Debug + Send + Sync {
     fn has_moved(&self) -> bool;
     /// True if what is sent from now on goes there.
     fn moves(&self) -> bool;
+    /// True if that has no CRCs, so that bytes may also lie beside it.
+    fn moves_without_crc(&self) -> bool;
     /// True if the peer's address is one of this host.
     fn is_within_host(&self) -> bool;
     /// Carries out a Read at once, if the memory is that of another process which this one reads,

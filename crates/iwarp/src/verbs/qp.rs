@@ -636,11 +636,18 @@ impl QueuePair {
         }
     }
 
-    /// The memory beside the ring of its connection, also when that is over. The peer looks for
-    /// bytes there once [`Self::moves_within_host`] is true.
+    /// The memory beside the ring of its connection, also when that is over.
     #[doc(hidden)]
     pub fn annex(&self) -> Option<Annex> {
         self.inner.alive()?.endpoint.annex()
+    }
+
+    /// That memory, if the peer has it as well and neither end wants CRCs there.
+    #[doc(hidden)]
+    pub fn annex_to_leave(&self) -> Option<Annex> {
+        let endpoint = &self.inner.alive()?.endpoint;
+        endpoint.link().filter(|link| link.moves_without_crc())?;
+        endpoint.annex()
     }
 
     /// Calls `tell` each time that a connection of it moves to shared memory. To be called once.

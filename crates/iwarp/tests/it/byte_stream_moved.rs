@@ -230,11 +230,43 @@ fn a_peer_that_tells_of_bytes_elsewhere_is_an_error() {
         let [[a, b, c, d], [e, f, g, h]] = [at, count].map(u32::to_be_bytes);
         let told = peer.immediate([a, b, c, d, e, f, g, h]);
         told.wait_timeout(DEADLINE).unwrap().unwrap();
+        peer.send_inline(b"behind it").wait_timeout(DEADLINE).unwrap().unwrap();
         let error = stream.read(&mut [0; 64]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidData, "{at} {count}: {error}");
-        // It is the end: bytes are missing.
-        assert!(stream.read(&mut [0; 64]).is_err());
+        // It is the end, as bytes are missing, also if the next message has come.
+        let again = stream.read(&mut [0; 64]).unwrap_err();
+        assert_eq!(again.kind(), ErrorKind::InvalidData, "{again}");
     }
+}
+
+/// Bytes beside the ring have none.
+#[test]
+fn a_stream_with_crcs_leaves_nothing_in_shared_memory() {
+    let with_crcs = moving().demands_crc(true);
+    let mut streams = streams_as(&with_crcs, [&Config::new(), &Config::new()]);
+    has_moved(&mut streams);
+    let [mut client, mut server] = streams;
+    let octets = pattern(100_000, 4);
+    assert_eq!(client.write(&octets).unwrap(), 100_000);
+    let mut got = vec![0; 100_000];
+    server.read_exact(&mut got).unwrap();
+    assert!(got == octets);
+    // Four messages of 32 KiB at most, where one would do beside the ring.
+    assert!(client.session().metrics().sends.posted >= 4);
+}
+
+#[test]
+fn bytes_in_shared_memory_are_counted() {
+    let [mut client, mut server] = moved([&Config::new(), &Config::new()]);
+    let before = [client.session().metrics().bytes_out(), server.session().metrics().bytes_in()];
+    let octets = pattern(300_000, 5);
+    client.write_all(&octets).unwrap();
+    let mut got = vec![0; 300_000];
+    server.read_exact(&mut got).unwrap();
+    let after = [client.session().metrics().bytes_out(), server.session().metrics().bytes_in()];
+    let counted = [0, 1].map(|end| after[end] - before[end]);
+    // The words of the ends about their receives have bytes as well.
+    assert!(counted.iter().all(|bytes| (300_000..301_000).contains(bytes)), "{counted:?}");
 }
 
 /// Immediate Data mean nothing on a connection that stays with TCP.

@@ -65,7 +65,7 @@ impl Marks {
     ///
     /// Shortages, which leave nothing behind.
     pub fn create() -> io::Result<(Self, MarksFds)> {
-        let (shared, memory) = SharedMemory::create(c"iwarp-marks", OCTETS, OCTETS)?;
+        let (shared, memory) = SharedMemory::create(c"iwarp-marks", OCTETS, OCTETS, OCTETS)?;
         let marks = Self { memory: shared, side: Side::A, peers: Bell::new()?, own: Bell::new()? };
         marks.shared().version.store(VERSION, Ordering::Relaxed);
         let (makers, peers) = (marks.own.duplicate()?, marks.peers.duplicate()?);

@@ -87,7 +87,7 @@ fn other_descriptors_are_not_joined() {
         }
     }
     let [_, peers, own] = owned(&fds);
-    let (_, other) = SharedMemory::create(c"other", OCTETS, OCTETS).unwrap();
+    let (_, other) = SharedMemory::create(c"other", OCTETS, OCTETS, OCTETS).unwrap();
     let refused = Marks::join(other.as_fd().try_clone_to_owned().unwrap(), peers, own).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::InvalidData);
 }

@@ -29,9 +29,13 @@ impl Ring {
     /// # Errors
     ///
     /// `InvalidInput` beyond the end; `ENODEV` in a forked child; `EFAULT` where the bytes are not
-    /// mapped; shortages of memory.
+    /// mapped; `Unsupported` before Linux 5.14 and in sandboxes, which cannot make memory present;
+    /// shortages of memory.
     pub fn leave(&self, at: usize, octets: &[u8]) -> io::Result<()> {
         let place = self.annex(self.side, at, octets.len())?;
+        if !self.memory.is_on_demand() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         let present = self.annexed.load(Ordering::Relaxed);
         let end = at + octets.len();
         if end > present {

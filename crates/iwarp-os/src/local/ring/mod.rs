@@ -116,7 +116,8 @@ impl Ring {
     ///
     /// `InvalidInput` where `room` is no power of two or above [`MAX_ROOM`]; shortages.
     pub fn create(room: usize) -> io::Result<(Self, PassedFd)> {
-        let (memory, fd) = SharedMemory::create(c"iwarp-ring", octets(room)?, HEADER)?;
+        let (len, rings) = (octets(room)?, HEADER + 2 * room);
+        let (memory, fd) = SharedMemory::create(c"iwarp-ring", len, HEADER, rings)?;
         let ring = Self::new(memory, Side::A, room);
         let about = &ring.header().about.0;
         about.room.store(room as u64, Ordering::Relaxed);

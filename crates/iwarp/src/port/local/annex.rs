@@ -37,11 +37,15 @@ impl Annex {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` beyond the end; `ENODEV` in a forked child; shortages of memory.
+    /// `InvalidInput` beyond the end; `ENODEV` in a forked child; `Unsupported` where the system
+    /// cannot make memory present; shortages of memory.
     pub fn leave(&self, at: usize, octets: &[u8]) -> io::Result<()> {
-        self.ring.leave(at, octets)?;
-        traffic::sent(octets.len(), || octets.len().div_ceil(self.packet));
-        Ok(())
+        self.ring.leave(at, octets)
+    }
+
+    /// The peer was told of so many bytes.
+    pub fn has_left(&self, octets: usize) {
+        traffic::sent(octets, || octets.div_ceil(self.packet));
     }
 
     /// Copies bytes out of the peer's annex, which holds any bytes the peer likes.

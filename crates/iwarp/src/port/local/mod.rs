@@ -125,6 +125,11 @@ impl LocalPort {
         self.may_send.load(Ordering::Acquire) != 0
     }
 
+    /// True if that has no CRCs.
+    pub(crate) fn may_send_bare(&self) -> bool {
+        self.may_send.load(Ordering::Acquire) == MAY
+    }
+
     /// Sends by the way from now on, if that is possible and begins with this call: what was sent
     /// is whole messages up to here. Says whether what follows is to have CRCs.
     pub(crate) fn switch(&self) -> Option<bool> {

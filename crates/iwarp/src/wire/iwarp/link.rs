@@ -260,6 +260,10 @@ impl StreamMover for Link {
         self.stream.local().is_some_and(LocalPort::may_send)
     }
 
+    fn moves_without_crc(&self) -> bool {
+        self.stream.local().is_some_and(LocalPort::may_send_bare)
+    }
+
     fn is_within_host(&self) -> bool {
         is_within_host(self.stream.ends())
     }

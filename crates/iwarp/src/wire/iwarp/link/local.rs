@@ -302,7 +302,7 @@ impl LocalEnd for Link {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         // Before the peer knows that this end has the way, and may leave something there.
-        self.endpoint.has_annex(|| port.annex());
+        self.endpoint.set_annex(|| port.annex());
         let _ = self.waker.set(waker);
         link.rejoin(true).inspect_err(|error| self.lose(error))
     }
