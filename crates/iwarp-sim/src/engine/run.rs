@@ -2,6 +2,7 @@
 
 //! The next thing to happen: a program does something, a worker takes its turn, time passes.
 
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -190,9 +191,12 @@ impl Run<'_> {
                     event.id.set_context(Arc::new((number, 1usize)));
                     if self.choices.one_in(12) {
                         self.stage.note(|| format!("connection {number} is rejected"));
-                        self.couples[number].is_ending = true;
-                        event.id.reject(b"no").map_err(|error| error.to_string())?;
-                        continue;
+                        let ending = mem::replace(&mut self.couples[number].is_ending, true);
+                        match event.id.reject(b"no") {
+                            // The other end has gone meanwhile, or hears it.
+                            Err(error) if !ending => return Err(error.to_string()),
+                            _ => continue,
+                        }
                     }
                     let Some(qp) = &self.couples[number].ends[1].qp else { continue };
                     match event.id.accept(qp, &ConnectParams::default()) {
