@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(many.place_of(ANNEX, granted), Some(0..32 << 10));
         (0..PLACES).for_each(|_| many.sent_placed());
         assert_eq!(many.place_of(ANNEX, granted), None);
-        // One that was read frees one, whatever came behind it.
+        // One that was read frees one, and those behind it none.
         many.sent_whole(100);
         assert_eq!(many.place_of(ANNEX, granted + 1), Some(0..32 << 10));
         let mut one = Shelf::new(2, 1, u32::MAX).unwrap();
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_is_within_the_annex() {
+    fn bytes_that_are_told_of_are_within_the_annex() {
         for range in [0..1, 4095..ANNEX, 0..ANNEX] {
             let told = Placed(range.clone()).to_octets();
             assert_eq!(Placed::parse(told, ANNEX), Some(Placed(range)));

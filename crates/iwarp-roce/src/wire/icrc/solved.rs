@@ -71,7 +71,7 @@ mod tests {
             assert!(train > 0 || asked.get() == 63);
         }
         assert!(asked.get() < 200, "{}", asked.get());
-        // Others of the same length, and the same ones of another.
+        // Others of that length, and those of another.
         let before = asked.get();
         find(1, 1040);
         find(0x2545_f491, 1041);
