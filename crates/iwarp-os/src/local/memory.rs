@@ -34,8 +34,8 @@ const TMPFS: u64 = 0x0102_1994;
 ///
 /// Its first bytes are made present when it is mapped, and the rest when it is about to be used
 /// ([`make_present`](Self::make_present)), so that a shortage is an error of that call. Before
-/// Linux 5.14 the maker has present at once as much as it says. A hostile peer can punch holes into it: then
-/// an access has the system find a page again, and is SIGBUS where the system refuses that
+/// Linux 5.14 the maker has present at once as much as it says. A hostile peer can punch holes into
+/// it: then an access has the system find a page again, and is SIGBUS where the system refuses that
 /// (`vm.overcommit_memory` 2, when nothing is left).
 ///
 /// Forked children have no mapping of it. It is unmapped when this is dropped.

@@ -118,10 +118,11 @@
 //!    Request, or closes the connection.
 //! 2. Bytes are the payload of Sends, in order. The bounds of the Sends mean nothing.
 //! 3. A Send of 0 bytes is the end of the stream in its direction.
-//! 4. On a connection that has moved to shared memory and has no CRCs there, Immediate Data (8 bytes) stand for a Send
-//!    whose payload lies in the sender's annex (`iwarp_os::local`): the first 4 bytes, in network
-//!    order, say where, and the last 4 how many bytes there are, 1 or more. They stay there until
-//!    the end that fetches them has posted the receive of this message again.
+//! 4. On a connection that has moved to shared memory and has no CRCs there, Immediate Data (8
+//!    bytes) stand for a Send whose payload lies in the sender's annex (`iwarp_os::local`): the
+//!    first 4 bytes, in network order, say where, and the last 4 how many bytes there are, 1 or
+//!    more. They stay there until the end that fetches them has posted the receive of this message
+//!    again.
 //! 5. A Send with Immediate of 0 bytes says how many messages this end takes: its 4 bytes, in
 //!    network order, are the number modulo 2^32 that the other end may have sent in all since the
 //!    beginning. It goes out when the connection is made, and then when the number has grown by D /
