@@ -290,6 +290,8 @@ impl<'a> Packet<'a> {
     /// # Errors
     ///
     /// [`Malformed`]; such octets are dropped without an answer.
+    // As of `receive`.
+    #[inline(always)]
     pub fn parse(octets: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader(octets);
         let (bth, octet, pad) = Bth::read(&reader.array()?).ok_or(Malformed::Version)?;
