@@ -56,8 +56,8 @@ pub struct Config {
     pub blocks: usize,
     /// Bytes in each direction that may lie in shared memory until the peer's program reads them,
     /// where the connection has moved there: 2 MiB by default, which is the most; 0 for none. The
-    /// smaller one of the two ends counts. Less than the blocks have is not used, nor less than 4
-    /// KiB for each block, of which 64 count.
+    /// smaller one of the two ends counts. It is not used where a block's share of it, of 64 blocks
+    /// at most, is less than the block or 4 KiB.
     pub shared: usize,
 }
 
