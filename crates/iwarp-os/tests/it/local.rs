@@ -211,7 +211,7 @@ fn a_peer_that_scribbles_ends_its_connection_only() {
     let mut noticed = 0;
     for seed in 1..40_u64 {
         let (a, fd) = Ring::create(64).unwrap();
-        let peer = iwarp_os::local::SharedMemory::map(fd.as_fd(), 4096 + 128, 0).unwrap();
+        let peer = iwarp_os::local::SharedMemory::map(fd.as_fd(), 4096 + 4 * 64, 0).unwrap();
         done.store(false, Ordering::Relaxed);
         thread::scope(|scope| {
             scope.spawn(|| {
