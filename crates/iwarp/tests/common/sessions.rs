@@ -2,6 +2,8 @@
 
 //! Two sessions that are connected to each other.
 
+use std::io::Write;
+
 use iwarp::{Device, Options, ProtectionDomain};
 use iwarp_session::{
     Block, ByteStream, Config, Exposed, Failure, Listener, Outcome, Pending, RemoteGrant, Session,
@@ -69,6 +71,17 @@ pub fn streams_as(options: &Options, configs: [&stream::Config; 2]) -> [ByteStre
         stream.set_write_timeout(Some(DEADLINE));
     }
     streams
+}
+
+/// Writes pieces of these lengths, one after the other, and the end of the stream.
+pub fn write_pieces(mut write: stream::WriteHalf, octets: &[u8], pieces: &[usize]) {
+    let mut rest = octets;
+    for piece in pieces {
+        let (now, later) = rest.split_at(*piece);
+        write.write_all(now).unwrap();
+        rest = later;
+    }
+    write.finish().unwrap();
 }
 
 /// The outcome, in time.

@@ -8,22 +8,11 @@ use std::time::Duration;
 
 use iwarp::Ended;
 use iwarp_session::ByteStream;
-use iwarp_session::stream::{Config, ReadHalf, WriteHalf};
+use iwarp_session::stream::{Config, ReadHalf};
 use proptest::prelude::*;
 
-use crate::common::sessions::streams;
+use crate::common::sessions::{streams, write_pieces};
 use crate::common::{DEADLINE, pattern, until};
-
-/// Writes pieces of these lengths, one after the other, and the end of the stream.
-fn write_pieces(mut write: WriteHalf, octets: &[u8], pieces: &[usize]) {
-    let mut rest = octets;
-    for piece in pieces {
-        let (now, later) = rest.split_at(*piece);
-        write.write_all(now).unwrap();
-        rest = later;
-    }
-    write.finish().unwrap();
-}
 
 /// Reads up to the end of the stream, at most `len` bytes at a time.
 fn read_pieces(mut read: ReadHalf, len: usize) -> Vec<u8> {

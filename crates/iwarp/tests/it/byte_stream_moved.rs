@@ -8,13 +8,13 @@ use std::thread;
 
 use iwarp::cm::ConnectParams;
 use iwarp::{Device, LocalPath, Options};
-use iwarp_session::stream::{Config, ReadHalf, WriteHalf};
+use iwarp_session::stream::{Config, ReadHalf};
 use iwarp_session::{BlockPool, ByteStream, Listener, Receiver, Session};
 use proptest::prelude::*;
 
 use crate::common::kin::{Kin, Talk};
 use crate::common::process::{passed_apart, this_test};
-use crate::common::sessions::streams_as;
+use crate::common::sessions::{streams_as, write_pieces};
 use crate::common::{DEADLINE, pattern, until};
 
 fn moving() -> Options {
@@ -40,16 +40,6 @@ fn has_moved(streams: &mut [ByteStream]) {
         let paths = streams.iter().map(|stream| stream.session().path_within_host());
         paths.clone().all(|path| path == Some(LocalPath::Rings)).then_some(())
     });
-}
-
-fn write_pieces(mut write: WriteHalf, octets: &[u8], pieces: &[usize]) {
-    let mut rest = octets;
-    for piece in pieces {
-        let (now, later) = rest.split_at(*piece);
-        write.write_all(now).unwrap();
-        rest = later;
-    }
-    write.finish().unwrap();
 }
 
 /// Reads up to the end of the stream: by turns into a buffer of `len` bytes, and where they are.
