@@ -58,8 +58,9 @@ unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
     /// Makes `len` bytes of zeros, of which the first `present` are there at once, and a descriptor
-    /// to pass to the other process. The name is seen in `/proc` only. Where bytes cannot be made
-    /// present later, the first `needed` are there at once, and no others are to be used.
+    /// to pass to the other process. The name is seen in `/proc` only. The first
+    /// `needed` are there at once if the system cannot make bytes present later, and then no others
+    /// are to be used.
     ///
     /// # Errors
     ///

@@ -125,7 +125,7 @@ impl ReadHalf {
 
     /// The bytes of the message that are ready, some of which may be copied from the annex for
     /// that; none at the end of the stream.
-    fn rest(&mut self) -> io::Result<&[u8]> {
+    pub(super) fn rest(&mut self) -> io::Result<&[u8]> {
         let Some(message) = &mut self.message else { return Ok(&[]) };
         if message.ready().is_empty()
             && let Some(annex) = &self.annex
@@ -180,12 +180,6 @@ impl ReadHalf {
             self.take(next)?;
         }
         Poll::Ready(Ok(()))
-    }
-
-    #[cfg(feature = "tokio")]
-    pub(super) fn poll_rest(&mut self, context: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
-        ready!(self.poll_message(context))?;
-        Poll::Ready(self.rest())
     }
 
     /// Waits for a message, or the end of the stream, if there is nothing to read.

@@ -14,13 +14,20 @@ use tokio::task::coop::poll_proceed;
 
 use crate::{ByteStream, stream::ReadHalf, stream::WriteHalf};
 
+/// Ready when there is something to read, or the end of the stream, and it is this task's turn: a
+/// peer that is fast enough would keep other tasks from theirs.
+fn poll_ready(read: &mut ReadHalf, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    let turn = ready!(poll_proceed(context));
+    let message = ready!(read.poll_message(context));
+    turn.made_progress();
+    Poll::Ready(message)
+}
+
 impl AsyncBufRead for ReadHalf {
     fn poll_fill_buf(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
-        // A peer that is fast enough would keep other tasks from their turn.
-        let turn = ready!(poll_proceed(context));
-        let rest = ready!(self.get_mut().poll_rest(context));
-        turn.made_progress();
-        Poll::Ready(rest)
+        let read = self.get_mut();
+        ready!(poll_ready(read, context))?;
+        Poll::Ready(read.rest())
     }
 
     fn consume(self: Pin<&mut Self>, count: usize) {
@@ -37,11 +44,7 @@ impl AsyncRead for ReadHalf {
         if buf.remaining() == 0 {
             return Poll::Ready(Ok(()));
         }
-        // A peer that is fast enough would keep other tasks from their turn.
-        let turn = ready!(poll_proceed(context));
-        let message = ready!(self.poll_message(context));
-        turn.made_progress();
-        message?;
+        ready!(poll_ready(&mut self, context))?;
         let most = self.most().min(buf.remaining());
         let count = self.copy(buf.initialize_unfilled_to(most))?;
         buf.advance(count);

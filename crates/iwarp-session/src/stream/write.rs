@@ -183,8 +183,8 @@ impl WriteHalf {
         }
     }
 
-    /// Leaves bytes in shared memory, and tells the peer of each part of them at once. What is
-    /// needed for one message comes back if there is no place for it, or too little to put there.
+    /// Leaves bytes in shared memory, and tells the peer of each part of them at once. The needs of
+    /// the first message come back if there is no place for it, or too little to put there.
     fn leave(&mut self, first: (Credit, Block), rest: &mut Rest<'_, '_>) -> io::Result<Sent> {
         let Some(shelf) = self.shelf.as_mut().filter(|_| rest.len() >= MIN_PLACED) else {
             return Ok(Sent::None(first));

@@ -2,7 +2,9 @@
 
 //! Two sessions that are connected to each other.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
+use std::thread;
+use std::time::Duration;
 
 use iwarp::{Device, Options, ProtectionDomain};
 use iwarp_session::{
@@ -10,7 +12,7 @@ use iwarp_session::{
     Unconnected, stream,
 };
 
-use super::DEADLINE;
+use super::{DEADLINE, pattern};
 
 /// One end.
 pub struct SessionEnd {
@@ -82,6 +84,41 @@ pub fn write_pieces(mut write: stream::WriteHalf, octets: &[u8], pieces: &[usize
         rest = later;
     }
     write.finish().unwrap();
+}
+
+/// Writes until the peer takes no more; how many bytes that were.
+pub fn fill(stream: &mut ByteStream, octets: &[u8]) -> usize {
+    stream.set_write_timeout(Some(Duration::from_millis(20)));
+    let mut count = 0;
+    let error = loop {
+        match stream.write(&octets[count..]) {
+            Ok(more) => count += more,
+            Err(error) => break error,
+        }
+    };
+    stream.set_write_timeout(Some(DEADLINE));
+    assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+    count
+}
+
+/// Sends bytes both ways at once, in pieces of these lengths, and reads them by `read`, which gets
+/// `lens`: all of them come, in order.
+pub fn exchange(
+    [client, server]: [ByteStream; 2],
+    pieces: &[Vec<usize>; 2],
+    read: impl Fn(stream::ReadHalf, usize) -> Vec<u8> + Copy + Send,
+    lens: [usize; 2],
+) {
+    let octets = [0, 1].map(|end| pattern(pieces[end].iter().sum(), end as u64));
+    let (client_read, client_write) = client.into_split();
+    let (server_read, server_write) = server.into_split();
+    thread::scope(|scope| {
+        scope.spawn(|| write_pieces(client_write, &octets[0], &pieces[0]));
+        scope.spawn(|| write_pieces(server_write, &octets[1], &pieces[1]));
+        let there = scope.spawn(move || read(client_read, lens[0]));
+        assert!(read(server_read, lens[1]) == octets[0]);
+        assert!(there.join().unwrap() == octets[1]);
+    });
 }
 
 /// The outcome, in time.

@@ -11,8 +11,8 @@ use iwarp_session::ByteStream;
 use iwarp_session::stream::{Config, ReadHalf};
 use proptest::prelude::*;
 
-use crate::common::sessions::{streams, write_pieces};
-use crate::common::{DEADLINE, pattern, until};
+use crate::common::sessions::{exchange, fill, streams, write_pieces};
+use crate::common::{pattern, until};
 
 /// Reads up to the end of the stream, at most `len` bytes at a time.
 fn read_pieces(mut read: ReadHalf, len: usize) -> Vec<u8> {
@@ -47,17 +47,7 @@ proptest! {
         ],
         lens in [1..500_usize, 1..500_usize],
     ) {
-        let [client, server] = streams([&configs[0], &configs[1]]);
-        let octets = [0, 1].map(|end| pattern(pieces[end].iter().sum(), end as u64));
-        let (client_read, client_write) = client.into_split();
-        let (server_read, server_write) = server.into_split();
-        thread::scope(|scope| {
-            scope.spawn(|| write_pieces(client_write, &octets[0], &pieces[0]));
-            scope.spawn(|| write_pieces(server_write, &octets[1], &pieces[1]));
-            let there = scope.spawn(|| read_pieces(client_read, lens[0]));
-            assert!(read_pieces(server_read, lens[1]) == octets[0]);
-            assert!(there.join().unwrap() == octets[1]);
-        });
+        exchange(streams([&configs[0], &configs[1]]), &pieces, read_pieces, lens);
     }
 }
 
@@ -91,21 +81,6 @@ fn a_write_takes_several_blocks_that_are_free() {
         server.consume(len);
     }
     assert!(got == octets[..got.len()]);
-}
-
-/// Writes until the peer's blocks are full; how many bytes that were.
-fn fill(stream: &mut ByteStream, octets: &[u8]) -> usize {
-    stream.set_write_timeout(Some(Duration::from_millis(20)));
-    let mut count = 0;
-    let error = loop {
-        match stream.write(&octets[count..]) {
-            Ok(more) => count += more,
-            Err(error) => break error,
-        }
-    };
-    stream.set_write_timeout(Some(DEADLINE));
-    assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
-    count
 }
 
 #[test]

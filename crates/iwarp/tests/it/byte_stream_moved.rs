@@ -4,7 +4,6 @@
 //! copies them, and all is as it is without that.
 
 use std::io::{BufRead, ErrorKind, Read, Write};
-use std::thread;
 
 use iwarp::cm::ConnectParams;
 use iwarp::{Device, LocalPath, Options};
@@ -14,7 +13,7 @@ use proptest::prelude::*;
 
 use crate::common::kin::{Kin, Talk};
 use crate::common::process::{passed_apart, this_test};
-use crate::common::sessions::{streams_as, write_pieces};
+use crate::common::sessions::{exchange, fill, streams_as};
 use crate::common::{DEADLINE, pattern, until};
 
 fn moving() -> Options {
@@ -83,33 +82,7 @@ proptest! {
         pieces in [any_pieces(), any_pieces()],
         lens in [1000..5000_usize, 4096..300_000_usize],
     ) {
-        let [client, server] = moved([&configs[0], &configs[1]]);
-        let octets = [0, 1].map(|end| pattern(pieces[end].iter().sum(), end as u64));
-        let (client_read, client_write) = client.into_split();
-        let (server_read, server_write) = server.into_split();
-        thread::scope(|scope| {
-            scope.spawn(|| write_pieces(client_write, &octets[0], &pieces[0]));
-            scope.spawn(|| write_pieces(server_write, &octets[1], &pieces[1]));
-            let there = scope.spawn(|| read_both_ways(client_read, lens[0]));
-            assert!(read_both_ways(server_read, lens[1]) == octets[0]);
-            assert!(there.join().unwrap() == octets[1]);
-        });
-    }
-}
-
-/// Bytes that one call writes, and no other reads meanwhile.
-fn fill(stream: &mut ByteStream, octets: &[u8]) -> usize {
-    stream.set_write_timeout(Some(std::time::Duration::from_millis(20)));
-    let mut filled = 0;
-    loop {
-        match stream.write(&octets[filled..]) {
-            Ok(count) => filled += count,
-            Err(error) => {
-                assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
-                stream.set_write_timeout(Some(DEADLINE));
-                return filled;
-            }
-        }
+        exchange(moved([&configs[0], &configs[1]]), &pieces, read_both_ways, lens);
     }
 }
 
