@@ -121,9 +121,15 @@ impl Neighbour {
             "accept" => {
                 let (listener, (pd, send_cq, recv_cq, qp)) =
                     (self.listener.as_ref().unwrap(), parts(&self.device, 4));
-                let incoming = match listener.accept(Some(DEADLINE / 4)) {
-                    Ok(Some(incoming)) => incoming,
-                    other => return format!("failed: {other:?}"),
+                // An attempt that its client has given up may wait in front of this one.
+                let incoming = loop {
+                    match listener.accept(Some(DEADLINE / 4)) {
+                        Ok(Some(incoming)) if incoming.private_data() == rest.as_bytes() => {
+                            break incoming;
+                        }
+                        Ok(Some(_)) => {}
+                        other => return format!("failed: {other:?}"),
+                    }
                 };
                 match incoming.accept(&qp, &ConnectParams::default()) {
                     Ok(connection) => self.connected(pd, send_cq, recv_cq, qp, connection),
@@ -132,8 +138,10 @@ impl Neighbour {
             }
             "dial" => {
                 let (pd, send_cq, recv_cq, qp) = parts(&self.device, 4);
-                let addr: SocketAddr = rest.parse().unwrap();
-                let params = ConnectParams::default();
+                let (addr, attempt) = rest.split_once(' ').unwrap();
+                let addr: SocketAddr = addr.parse().unwrap();
+                let mut params = ConnectParams::default();
+                params.private_data = attempt.as_bytes().to_vec();
                 match connect(&self.device, addr, &qp, &params, DEADLINE / 4) {
                     Ok(connection) => self.connected(pd, send_cq, recv_cq, qp, connection),
                     Err(error) => return format!("failed: {error}"),
@@ -190,6 +198,7 @@ pub struct Neighbours {
     pub client: Kin,
     pub server: Kin,
     addr: String,
+    attempts: u32,
 }
 
 /// The way of a connection, as both ends see it, and the lines about it that they have logged.
@@ -220,13 +229,14 @@ impl Neighbours {
     /// Two processes that [`apart`] has made.
     pub fn of(client: Kin, mut server: Kin) -> Self {
         let addr = server.ask("where");
-        Self { client, server, addr }
+        Self { client, server, addr, attempts: 0 }
     }
 
     /// One more connection; an end says why there is none.
     pub fn connect(&mut self) -> Result<(), String> {
-        self.client.tell(&format!("dial {}", self.addr));
-        let there = self.server.ask("accept");
+        self.attempts += 1;
+        self.client.tell(&format!("dial {} {}", self.addr, self.attempts));
+        let there = self.server.ask(&format!("accept {}", self.attempts));
         let here = self.client.hear();
         match (here.is_empty(), there.is_empty()) {
             (true, true) => Ok(()),
