@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::room::OutOfMemory;
+use crate::source::{self, BufferSource};
 
 const PAGE: usize = 4096;
 const WORD: usize = size_of::<usize>();
@@ -17,6 +18,8 @@ const WORD: usize = size_of::<usize>();
 pub struct Buffer {
     ptr: NonNull<u8>,
     len: usize,
+    /// The source of the memory; `None` for the allocator.
+    source: Option<&'static dyn BufferSource>,
 }
 
 // SAFETY: the memory is owned, and every access of this type to it is atomic.
@@ -48,11 +51,16 @@ impl Buffer {
     /// If `len` is more than an object can have.
     pub fn try_new(len: usize) -> Result<Self, OutOfMemory> {
         let Some(layout) = Self::layout(len) else {
-            return Ok(Self { ptr: NonNull::dangling(), len: 0 });
+            return Ok(Self { ptr: NonNull::dangling(), len: 0, source: None });
         };
+        if let Some(source) = source::of_buffers()
+            && let Some(ptr) = source.allocate(len)
+        {
+            return Ok(Self { ptr, len, source: Some(source) });
+        }
         // SAFETY: the layout is not empty.
         let ptr = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(OutOfMemory)?;
-        Ok(Self { ptr, len })
+        Ok(Self { ptr, len, source: None })
     }
 
     fn layout(len: usize) -> Option<Layout> {
@@ -180,9 +188,12 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if let Some(layout) = Self::layout(self.len) {
-            // SAFETY: allocated with this layout; a registration would hold the buffer alive.
-            unsafe { dealloc(self.ptr.as_ptr(), layout) };
+        let Some(layout) = Self::layout(self.len) else { return };
+        match self.source {
+            // SAFETY: it has allocated so many bytes; a registration would hold the buffer alive.
+            Some(source) => unsafe { source.free(self.ptr, self.len) },
+            // SAFETY: allocated with this layout; as above.
+            None => unsafe { dealloc(self.ptr.as_ptr(), layout) },
         }
     }
 }

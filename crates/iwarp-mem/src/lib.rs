@@ -22,6 +22,7 @@
 //!   copy      plain copies, for transports that no system call serves
 //!   atomic    FetchAdd and CompareSwap on the program's memory
 //!   buffer    owned memory that a safe program can register
+//!   source    where the memory of buffers comes from, if not from the allocator
 //!   lend      owned memory that is the program's or the network's, never both
 //!   readers   other processes that have the addresses of registered memory
 //!   borrow    borrowed memory, registered for the time of one call
@@ -45,7 +46,8 @@
 //! microseconds and never depends on a peer.
 //!
 //! A process of this host that was given an address to read from ([`Readers`]) may still do so. It
-//! is told before that what it reads then does not count.
+//! is told before that what it reads then does not count. One that writes to memory that it maps is
+//! waited for, and if it does not stop, the memory is taken out of its reach.
 //!
 //! # Memory that disappears
 //!
@@ -121,6 +123,7 @@ mod readers;
 mod region;
 mod room;
 mod slot;
+mod source;
 mod sync;
 mod table;
 mod uses;
@@ -128,7 +131,7 @@ mod window;
 
 pub use borrow::Borrowed;
 pub use buffer::Buffer;
-pub use copy::{copy_in, copy_out};
+pub use copy::{copy_in, copy_out, place_at, update_at};
 pub use describe::{Described, Key};
 pub use fault::{
     Admitted, Staying, admit as admit_faults, keep as keep_fault_handler,
@@ -141,5 +144,6 @@ pub use prefetch::{Prefetch, PrefetchError};
 pub use readers::Readers;
 pub use region::{MemoryTable, RegionChange, RegionSpec, RegisterError, Scope};
 pub use room::{OutOfMemory, afford, filled, zeroed};
+pub use source::{BufferSource, set_buffer_source};
 pub use uses::OpenUse;
 pub use window::WindowType;

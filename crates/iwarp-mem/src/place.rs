@@ -19,7 +19,7 @@
 //! one has not, unless all were.
 
 use crate::reach::chosen::{store_u8, store_u16, store_u32};
-use crate::reach::{Fault, store};
+use crate::reach::{Fault, load, store};
 
 /// Stores `data` at `dst`, the last byte last.
 ///
@@ -40,6 +40,28 @@ pub(crate) unsafe fn place(dst: *mut u8, data: &[u8]) -> Result<(), Fault> {
     unsafe {
         store(dst, data.as_ptr(), bulk)?;
         place_word(dst.add(bulk), &data[bulk..])
+    }
+}
+
+/// As [`place`], with bytes that others may write meanwhile, or that are not there.
+///
+/// # Safety
+///
+/// As [`place`]; the `len` bytes at `src` are readable, or fault when they are not.
+///
+/// # Errors
+///
+/// [`Fault`] where bytes of either side are not all there.
+#[inline]
+pub(crate) unsafe fn place_from(dst: *mut u8, src: *const u8, len: usize) -> Result<(), Fault> {
+    let kept_back = kept_back(dst.addr(), len);
+    let bulk = len - kept_back;
+    let mut word = [0; 8];
+    // SAFETY: within both, by the contract of this function; at most a word is kept back.
+    unsafe {
+        load(dst, src, bulk)?;
+        load(word.as_mut_ptr(), src.add(bulk), kept_back)?;
+        place_word(dst.add(bulk), &word[..kept_back])
     }
 }
 
@@ -130,6 +152,10 @@ mod tests {
                 let mut memory = Aligned([0xee; 160]);
                 // SAFETY: 132 bytes at most, of 160.
                 unsafe { place(memory.0.as_mut_ptr().add(at), &data[..n]) }.unwrap();
+                let mut again = Aligned([0xee; 160]);
+                // SAFETY: likewise.
+                unsafe { place_from(again.0.as_mut_ptr().add(at), data.as_ptr(), n) }.unwrap();
+                assert_eq!(memory.0, again.0);
                 assert_eq!(memory.0[at..at + n], data[..n], "{n} at {at}");
                 assert!(memory.0[..at].iter().all(|&x| x == 0xee), "{n} at {at}");
                 assert!(memory.0[at + n..].iter().all(|&x| x == 0xee), "{n} at {at}");

@@ -1,18 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Other processes that read registered memory where it lies, by addresses that they were given.
+//! Other processes that reach registered memory where it lies, by addresses that they were given.
 //!
-//! A [`Guard`](crate::Guard) lasts for one system call, and such a read ends when the other process
-//! likes. A thread that revokes an STag does not wait for that: it has the readers told that what
-//! they read from now on does not count.
+//! A [`Guard`](crate::Guard) lasts for one system call, and such an access ends when the other
+//! process likes. A thread that revokes an STag has the readers told that what they read from now
+//! on does not count, and does not wait for them. Those that can write there are waited for, within
+//! bounds.
 
 use std::fmt;
 use std::sync::OnceLock;
 
+use iwarp_types::Stag;
+
+use crate::observe::Span;
+
+/// Called with an STag that is revoked, and the memory that it granted.
+type Tell = Box<dyn Fn(Stag, Span) + Send + Sync>;
+
 /// The readers of the memory of one table.
 #[derive(Default)]
 pub struct Readers {
-    tell: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    tell: OnceLock<Tell>,
 }
 
 impl fmt::Debug for Readers {
@@ -22,16 +30,16 @@ impl fmt::Debug for Readers {
 }
 
 impl Readers {
-    /// Has `tell` called each time that memory is revoked of which others may have the address. It
-    /// blocks on nothing and calls nothing of the table. To be called once.
-    pub fn when_revoked(&self, tell: impl Fn() + Send + Sync + 'static) {
+    /// Has `tell` called each time that memory is revoked of which others may have the address. When
+    /// it returns, they write there no more. It calls nothing of the table. To be called once.
+    pub fn when_revoked(&self, tell: impl Fn(Stag, Span) + Send + Sync + 'static) {
         let _ = self.tell.set(Box::new(tell));
     }
 
     /// An STag was revoked whose memory others may read, and no guard is left.
-    pub(crate) fn revoked(&self) {
+    pub(crate) fn revoked(&self, stag: Stag, memory: Span) {
         if let Some(tell) = self.tell.get() {
-            tell();
+            tell(stag, memory);
         }
     }
 }

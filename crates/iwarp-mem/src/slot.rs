@@ -11,8 +11,10 @@ use iwarp_types::{Access, AccessError, Accessor, PdId, QpId, Stag};
 use crate::buckets::Indexed;
 use crate::buffer::Buffer;
 use crate::gate::Gate;
+use crate::observe::Span;
 use crate::readers::Readers;
 use crate::region::Scope;
+use crate::source;
 use crate::window::WindowType;
 
 /// The accesses that an open STag grants, as the data path reads it.
@@ -231,14 +233,15 @@ impl SlotUse<'_> {
 }
 
 impl SlotUse<'_> {
-    /// True if all that it grants is memory without a file, as far as was seen when it was asked
-    /// first. A page of a file may make its reader wait, and so another process: the server
+    /// True if all that it grants is memory without a file, or a buffer's, as far as was seen when
+    /// it was asked first. A page of a file may make its reader wait, and so another process: the server
     /// of the file decides for how long.
     pub(crate) fn may_be_shown(&self) -> bool {
         match self.slot.shown.load(Ordering::Relaxed) {
             UNKNOWN => {
                 let grant = self.grant();
-                let may = is_without_file(grant.base, grant.len as usize);
+                let (base, len) = (grant.base, grant.len as usize);
+                let may = source::holds(base.addr(), len) || is_without_file(base, len);
                 // This use keeps the gate from closing, which makes it unknown again.
                 self.slot.shown.store(if may { YES } else { NO }, Ordering::Relaxed);
                 may
@@ -282,7 +285,10 @@ impl Controlled<'_> {
         self.slot.gate.close();
         // The gate is closed and empty: a thread that has given its address away asked before.
         if self.slot.shown.swap(UNKNOWN, Ordering::Relaxed) == YES {
-            readers.revoked();
+            // SAFETY: the gate is closed and empty, and only the holder of the lock, which `self`
+            // is, opens it or writes here.
+            let grant = unsafe { *self.slot.grant.get() };
+            readers.revoked(grant.stag, Span { addr: grant.base.addr(), len: grant.len as usize });
         }
     }
 

@@ -29,6 +29,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::clock::yield_now;
 use crate::fd;
+use crate::local::heap;
 
 /// The process in which something was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -184,7 +185,8 @@ fn number_this_process() -> u64 {
     if !mark.claimed.swap(true, Ordering::AcqRel) {
         let number = LAST.load(Ordering::Relaxed) + 1;
         LAST.store(number, Ordering::Relaxed);
-        // No open descriptor belongs to this process: no thread has its number yet.
+        // No open descriptor and no arena belongs to this process: no thread has its number yet.
+        heap::inherit::make_private();
         fd::close_inherited();
         mark.number.store(number, Ordering::Release);
         return number;

@@ -268,7 +268,12 @@ fn check(fd: BorrowedFd<'_>, len: usize, required: SealFlags) -> io::Result<()> 
     Ok(())
 }
 
-fn memfd(name: &CStr) -> io::Result<OwnedFd> {
+/// Has the length of a memfd stay what it is.
+pub(super) fn seal(fd: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(rustix::fs::fcntl_add_seals(fd, SEALS)?)
+}
+
+pub(super) fn memfd(name: &CStr) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     match rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
         // Before Linux 6.3.

@@ -13,6 +13,7 @@
 //!   bell            wakes the other process
 //!   status          a page by which readers know that a process lives, and what it took back
 //!   peer            copies out of another process's own memory
+//!   heap            memory of this process that others of its user map
 //! ```
 //!
 //! # The other process
@@ -33,16 +34,18 @@
 //! check.
 
 mod bell;
+pub(crate) mod heap;
 mod marks;
 mod memory;
 mod peer;
 mod ring;
 mod status;
 
+pub use heap::{ARENAS, ArenaPlace, Heap, HeapBuffers, MappedArena};
 pub use marks::{Marks, MarksFds, SLOTS};
 pub use memory::SharedMemory;
 pub use peer::{MAX_PARTS, PeerMemory, ReadError, RemotePart};
-pub use ring::{Found, MAX_ROOM, ReadableRange, Ring, Side};
+pub use ring::{Found, MAX_ROOM, Ring, ShownRange, Side};
 pub use status::{Life, StatusPage};
 
 use std::io;

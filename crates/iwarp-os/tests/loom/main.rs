@@ -10,6 +10,9 @@
 mod flow;
 mod flow_model;
 #[allow(unreachable_pub, reason = "the library exports its types")]
+#[path = "../../src/local/heap/place.rs"]
+mod place;
+#[allow(dead_code, unreachable_pub, reason = "the library exports its types, and uses more")]
 #[path = "../../src/local/ring/ranges.rs"]
 mod ranges;
 mod ranges_model;
@@ -19,6 +22,13 @@ mod revocations_model;
 #[path = "../../src/local/marks/words.rs"]
 mod words;
 mod words_model;
+
+/// The names that the sources take from `crate::local`.
+mod local {
+    pub(crate) mod heap {
+        pub(crate) use crate::place::{ARENAS, ArenaPlace};
+    }
+}
 
 /// The names that the sources take from `crate::sync`.
 mod sync {

@@ -1,24 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! A model of memory that one process shows another, shows anew and shows no more, while that
-//! copies it.
+//! copies it, or writes there.
 
+use iwarp_types::Access;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 
-use crate::ranges::{Entry, Found, Ranges, ReadableRange};
+use crate::local::heap::ArenaPlace;
+use crate::ranges::{Act, Entry, Found, Ranges, ShownRange};
 
 const KEY: u32 = 0x100;
 
 struct Shared {
     ranges: Ranges,
+    act: Act,
     /// Memory of the owner: what stands at address 0, and at address 1.
     words: [AtomicU64; 2],
 }
 
-fn range(address: u64) -> ReadableRange {
-    ReadableRange { key: KEY, first: 10 + address, len: 1, address, revocations: 20 + address }
+fn range(address: u64) -> ShownRange {
+    let place = Some(ArenaPlace { arena: 3, offset: 30 + address });
+    let (first, revocations) = (10 + address, 20 + address);
+    let access = Access::REMOTE_WRITE;
+    ShownRange { key: KEY, first, len: 1, address, revocations, place, access }
 }
 
 fn shared() -> Arc<Shared> {
@@ -30,18 +36,33 @@ fn shared() -> Arc<Shared> {
         len: zero(),
         address: zero(),
         revocations: zero(),
+        arena: zero(),
+        offset: zero(),
     }));
-    let shared = Shared { ranges, words: [zero(), AtomicU64::new(100)] };
+    let shared = Shared { ranges, act: Act(zero()), words: [zero(), AtomicU64::new(100)] };
     shared.ranges.put(&range(0));
     Arc::new(shared)
 }
 
 impl Shared {
     /// The range that was found, with the word that stands there, if the copy counts.
-    fn copy(&self) -> Option<(ReadableRange, u64)> {
-        let (range, found): (ReadableRange, Found) = self.ranges.find(KEY)?;
+    fn copy(&self) -> Option<(ShownRange, u64)> {
+        let (range, found): (ShownRange, Found) = self.ranges.find(KEY)?;
         let word = self.words[range.address as usize].load(Ordering::Relaxed);
         self.ranges.is_still(found).then_some((range, word))
+    }
+
+    /// Writes where the range says, if it may; says whether that has reached the owner.
+    fn write(&self) -> bool {
+        let Some((range, found)) = self.ranges.find(KEY) else { return false };
+        if !self.act.begin(KEY) {
+            return false;
+        }
+        let may = self.ranges.is_still(found);
+        if may {
+            self.words[range.address as usize].store(9, Ordering::Relaxed);
+        }
+        self.act.end() && may
     }
 }
 
@@ -77,5 +98,48 @@ fn a_range_is_found_as_a_whole_and_with_the_memory_that_it_names() {
         }
         owner.join().unwrap();
         assert_eq!(shared.copy(), Some((range(1), 100)));
+    });
+}
+
+#[test]
+fn no_write_arrives_after_the_owner_has_waited() {
+    loom::model(|| {
+        let shared = shared();
+        let owner = Arc::clone(&shared);
+        let owner = thread::spawn(move || {
+            owner.ranges.clear();
+            while owner.act.is_at(Some(KEY)) {
+                thread::yield_now();
+            }
+            owner.words[0].store(7, Ordering::Relaxed);
+        });
+        shared.write();
+        owner.join().unwrap();
+        assert_eq!(shared.words[0].load(Ordering::Relaxed), 7);
+        assert!(!shared.write());
+    });
+}
+
+/// The owner moves to other memory, with what the old one holds.
+#[test]
+fn a_writer_that_is_not_waited_for_knows_that_its_bytes_are_nowhere() {
+    loom::model(|| {
+        let shared = shared();
+        let owner = Arc::clone(&shared);
+        let owner = thread::spawn(move || {
+            owner.ranges.clear();
+            let mut disowned = false;
+            while owner.act.is_at(Some(KEY)) {
+                disowned |= owner.act.disown(Some(KEY)) == Some(KEY);
+                thread::yield_now();
+            }
+            let held = owner.words[0].load(Ordering::Relaxed);
+            (disowned, held)
+        });
+        let arrived = shared.write();
+        let (disowned, held) = owner.join().unwrap();
+        assert!(!(disowned && arrived));
+        assert!(!arrived || held == 9, "what has arrived is there");
+        assert!(!shared.act.is_at(None));
     });
 }

@@ -121,8 +121,8 @@ use core::any::Any;
 use core::time::Duration;
 
 use iwarp_types::{
-    Access, Accessor, PostError, QpState, ReceiveQueue, RecvRequest, Refusal, RemoteAccess,
-    SendRequest, Stag, Time, TransitionError, WcStatus,
+    Access, Accessor, PostError, QpState, ReceiveQueue, RecvRequest, Refusal, SendOp, SendRequest,
+    Stag, Time, TransitionError, WcStatus,
 };
 
 use crate::mpa::startup::{Role, Rtr};
@@ -136,7 +136,7 @@ pub use crate::rdmap::terminate::Fault;
 pub use config::Config;
 pub use inbound::park::Park;
 pub use iwarp_types::{Disposition, Extensions, Wanted};
-pub use receive::{Direct, Receiver};
+pub use receive::{Direct, Named, Receiver};
 pub use terms::Terms;
 pub use transmit::{Piece, Source, Taken, Transmit, Transmitter};
 
@@ -288,10 +288,11 @@ impl Qp {
         self.remote_access = Some(access);
     }
 
-    /// True if the peer may read memory through it: it is connected, and the right was not taken.
-    pub fn may_be_read(&self) -> bool {
-        let access = self.remote_access.unwrap_or(Access::REMOTE);
-        self.is_connected() && access.contains(RemoteAccess::Read.right())
+    /// The remote rights that the peer has through it, where the memory grants them: those that
+    /// were not taken, while it is connected.
+    pub fn granted(&self) -> Access {
+        let access = self.remote_access.unwrap_or(Access::REMOTE) & Access::REMOTE;
+        if self.is_connected() { access } else { Access::LOCAL_READ }
     }
 
     /// On whose behalf it touches memory.
@@ -451,24 +452,24 @@ impl Qp {
         Ok(())
     }
 
-    /// True if this Read may be carried out before it is posted: by a caller that can read the
-    /// peer's memory where it lies, and knows that the peer has taken in all that was sent.
-    /// [`Self::post_done_read`] then takes and reports it.
+    /// True if this Read, Write or Atomic may be carried out before it is posted: by a caller that
+    /// reaches the peer's memory where it lies, and knows that the peer has taken in all that was
+    /// sent. [`Self::post_done`] then takes and reports it.
     #[inline]
-    pub fn may_read_at_once(&mut self, request: &SendRequest<'_>) -> bool {
+    pub fn may_be_done(&mut self, request: &SendRequest<'_>) -> bool {
         matches!((self.state, self.stream), (QpState::Rts, Stream::Operating))
             && self.sq.is_empty()
-            && self.orq.depth() > 0
+            && (self.orq.depth() > 0 || matches!(request.op, SendOp::Write { .. }))
             && self.sq.would_take(&self.config, request)
             && self.reserve_events(1).is_ok()
     }
 
-    /// Posts a Read that was carried out, which completes in its turn.
+    /// Posts a request that was carried out, which completes in its turn.
     ///
     /// # Errors
     ///
     /// As [`Self::post_send`].
-    pub fn post_done_read(&mut self, request: &SendRequest<'_>) -> Result<(), PostError> {
+    pub fn post_done(&mut self, request: &SendRequest<'_>) -> Result<(), PostError> {
         self.reserve_events(1)?;
         self.sq.post(&self.config, request)?;
         self.sq.complete(self.sq.last_posted());

@@ -45,6 +45,15 @@ pub struct Direct {
     pub target: Source,
 }
 
+/// Memory that the peer has named in a request for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Named {
+    /// Its name.
+    pub stag: Stag,
+    /// The request was a Read.
+    pub read: bool,
+}
+
 /// The payload of a segment that is placed as its octets come.
 #[derive(Clone, Copy, Debug)]
 struct Streaming {
@@ -85,8 +94,8 @@ pub struct Receiver<D> {
     /// The ULPDU that found no room in the park.
     held: Option<Vec<u8>>,
     stalled: bool,
-    /// The memory that the peer has asked to read last; 0, which names none, where it has not.
-    read: Stag,
+    /// The memory that the peer has named last.
+    named: Named,
 }
 
 impl<D: Deframe> Receiver<D> {
@@ -107,7 +116,7 @@ impl<D: Deframe> Receiver<D> {
             park: VecDeque::new(),
             held: None,
             stalled: false,
-            read: Stag(0),
+            named: Named { stag: Stag(0), read: false },
         }
     }
 
@@ -196,12 +205,14 @@ impl<D: Deframe> Receiver<D> {
         !self.park.is_empty() || self.held.is_some()
     }
 
-    /// The memory that a Read Request has named last, since this was asked; it may have been
-    /// refused.
+    /// The memory that a request of the peer's has named last, since this was asked; it may have
+    /// been refused.
     #[inline]
-    pub fn take_read(&mut self) -> Option<Stag> {
-        let stag = core::mem::replace(&mut self.read, Stag(0));
-        (stag != Stag(0)).then_some(stag)
+    pub fn take_named(&mut self) -> Option<Named> {
+        let named = self.named;
+        self.named.stag = Stag(0);
+        // That one names none.
+        (named.stag != Stag(0)).then_some(named)
     }
 
     /// True if nothing is received any more; parked messages are dropped then.
@@ -490,9 +501,7 @@ impl<D: Deframe> Receiver<D> {
             Plan::Local(_) => place_list(memory, self.receives, &self.sges, payload),
             Plan::Value(octets) => place_list(memory, self.who, &self.sges, &octets),
             Plan::Check { stag, to, len, access } => {
-                if access == RemoteAccess::Read {
-                    self.read = stag;
-                }
+                self.named = Named { stag, read: access == RemoteAccess::Read };
                 memory.check_remote(self.who, stag, to, len, access)
             }
         };
@@ -509,7 +518,11 @@ impl<D: Deframe> Receiver<D> {
         ulpdu_len: usize,
     ) -> Plan {
         let sges = &mut self.sges;
-        qp.with(|qp: &mut Qp| judge(qp, pool, head, ulpdu_len, sges))
+        let plan = qp.with(|qp: &mut Qp| judge(qp, pool, head, ulpdu_len, sges));
+        if let Plan::Tagged(stag, _) = plan {
+            self.named = Named { stag, read: false };
+        }
+        plan
     }
 
     fn finish<S: Shared, M: Memory>(&self, qp: &S, memory: &M, placed: Result<(), AccessError>) {

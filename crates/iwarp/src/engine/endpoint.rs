@@ -27,7 +27,7 @@
 //!   reports it; `core` locked. It is read without.
 //! - `annex`: made by the program before the queue pair is connected; filled by the worker, under
 //!   its own lock, when a stream gets a ring.
-//! - `reads_directly`: cleared by the thread that makes a link, set by the link's transmitter when
+//! - `accesses_directly`: cleared by the thread that makes a link, set by the link's transmitter when
 //!   the stream has moved past TCP to a process whose memory this one can read.
 //! - `overran`: set with `core` locked by a thread that hands on a completion for which a queue has
 //!   no room; nothing clears it, and threads that see it look at the core once more.
@@ -107,7 +107,7 @@ pub(crate) struct Endpoint {
     wants_timer: AtomicBool,
     overran: AtomicBool,
     /// Its stream may carry out Reads at once.
-    reads_directly: AtomicBool,
+    accesses_directly: AtomicBool,
     /// Not given to another queue pair while anything still refers to it.
     number: Number,
     /// Brings the packets that come for the number.
@@ -324,7 +324,7 @@ impl Endpoint {
             postpones: Postpones::new(),
             wants_timer: AtomicBool::new(false),
             overran: AtomicBool::new(false),
-            reads_directly: AtomicBool::new(false),
+            accesses_directly: AtomicBool::new(false),
             number,
             packets,
             when_moved: OnceLock::new(),

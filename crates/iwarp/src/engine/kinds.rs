@@ -68,8 +68,9 @@ impl Wire {
 #[non_exhaustive]
 pub enum LocalPath {
     /// The best one that both ends allow. A connection has [`Off`](Self::Off) or
-    /// [`Rings`](Self::Rings). Besides, each end carries out Reads by itself where the system lets
-    /// it read the other process's memory.
+    /// [`Rings`](Self::Rings). Besides, where the system lets each process read the other's memory,
+    /// an end carries out Reads by itself, and Writes and Atomics in memory of the other's
+    /// [`Buffer`](iwarp_mem::Buffer)s.
     #[default]
     Auto,
     /// TCP, as to any other host.
@@ -84,6 +85,11 @@ pub enum LocalPath {
 }
 
 impl LocalPath {
+    /// True if processes access each other's memory by themselves, where they may.
+    pub(crate) const fn reaches_memory(self) -> bool {
+        matches!(self, Self::Auto | Self::Require)
+    }
+
     /// The one of this name, as users write it.
     pub(super) fn of_name(name: &str) -> Option<Self> {
         match name {

@@ -239,6 +239,9 @@ impl Engine {
             timers,
             next_pd: AtomicU32::new(1),
         };
+        if engine.options.local.reaches_memory() && engine.worker.has_thread() {
+            iwarp_mem::set_buffer_source(&iwarp_os::local::HeapBuffers);
+        }
         for _ in 1..engine.options.workers {
             engine.others.push(worker(&clock)?);
         }

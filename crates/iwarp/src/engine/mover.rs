@@ -8,12 +8,13 @@
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
+use std::ops::Range;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use iwarp_types::{Sge, Stag, TaggedOffset};
+use iwarp_types::{AtomicOp, Payload, Sge, Stag, TaggedOffset};
 
 use crate::port::Vitals;
 
@@ -22,6 +23,27 @@ use crate::port::Vitals;
 pub(crate) struct DirectRead<'a> {
     pub(crate) stag: Stag,
     pub(crate) to: TaggedOffset,
+    pub(crate) room: &'a [Sge],
+}
+
+/// Bytes of a Write that are to be placed at once in the peer's memory.
+#[derive(Clone, Debug)]
+pub(crate) struct DirectWrite<'a> {
+    pub(crate) stag: Stag,
+    /// The place of the first byte of the payload.
+    pub(crate) to: TaggedOffset,
+    pub(crate) payload: Payload<'a>,
+    /// The bytes of it.
+    pub(crate) range: Range<u64>,
+}
+
+/// An Atomic that is to be carried out at once in the peer's memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DirectAtomic<'a> {
+    pub(crate) stag: Stag,
+    pub(crate) to: TaggedOffset,
+    pub(crate) op: AtomicOp,
+    /// For the value before.
     pub(crate) room: &'a [Sge],
 }
 
@@ -55,10 +77,18 @@ pub(crate) trait StreamMover: fmt::Debug + Send + Sync {
     /// all that was sent has arrived there, and this end has room for the bytes. False where it is
     /// to be posted; some of the room may hold bytes already.
     fn read_at_once(&self, read: &DirectRead<'_>) -> bool;
-    /// A Read of so many bytes was carried out so, and is reported.
-    fn has_read_at_once(&self, len: u64);
+    /// Places bytes of a Write at once, if the memory is that of another process which this one
+    /// maps, and all that was sent before has arrived there. False where the Write is to be posted;
+    /// some of the bytes may have been placed, but not the last.
+    fn write_at_once(&self, write: &DirectWrite<'_>) -> bool;
+    /// Carries out an Atomic at once, likewise. False where nothing was done.
+    fn update_at_once(&self, atomic: &DirectAtomic<'_>) -> bool;
+    /// A request was carried out so, and is reported: so many bytes were read, or written.
+    fn was_done_at_once(&self, read: u64, written: u64);
     /// The Reads that were carried out so.
     fn direct_reads(&self) -> u64;
+    /// The Writes and Atomics that were carried out so.
+    fn direct_writes(&self) -> u64;
     /// The peer reads nothing by itself any more, until it has asked again.
     fn show_nothing(&self);
     /// Waits a moment for the thread that is receiving.

@@ -666,6 +666,14 @@ impl QueuePair {
         link.map_or(0, |link| link.direct_reads())
     }
 
+    /// The Writes and Atomics that this end has carried out by itself, likewise: in memory of another
+    /// process that this one maps.
+    #[doc(hidden)]
+    pub fn direct_writes(&self) -> u64 {
+        let link = self.inner.alive().and_then(|inner| inner.endpoint.link());
+        link.map_or(0, |link| link.direct_writes())
+    }
+
     /// The state of affairs between the ends, of a connection over TCP that is up.
     #[doc(hidden)]
     pub fn vitals(&self) -> Option<Vitals> {

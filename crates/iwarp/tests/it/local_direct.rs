@@ -19,21 +19,21 @@ use crate::common::kin::{Kin, Refused, Talk};
 use crate::common::process::{passed_apart, this_test};
 use crate::common::{DEADLINE, End, Setup, all_access, next, parts, pattern, until};
 
-const LEN: usize = 8192;
+pub(crate) const LEN: usize = 8192;
 
 /// Devices of either kind.
-fn kinds() -> [Options; 2] {
+pub(crate) fn kinds() -> [Options; 2] {
     [Options::new(), Options::for_any_program()]
 }
 
-fn connected(options: &Options) -> (End, End) {
+pub(crate) fn connected(options: &Options) -> (End, End) {
     let (client, server) = Setup::both(options).connect();
     moved([&client, &server]);
     (client, server)
 }
 
 /// Both ends send by the ring.
-fn moved<const N: usize>(ends: [&End; N]) {
+pub(crate) fn moved<const N: usize>(ends: [&End; N]) {
     until("rings", || {
         for end in ends {
             assert_eq!(end.recv_cq.poll_one(), None);
@@ -48,7 +48,7 @@ fn read<C>(end: &End<C>, room: &MemoryRegion, stag: Stag, to: TaggedOffset) -> W
 }
 
 /// Reads until one was carried out by the reader alone.
-fn reads_directly<C>(end: &End<C>, room: &MemoryRegion, stag: Stag, to: TaggedOffset) {
+pub(crate) fn reads_directly<C>(end: &End<C>, room: &MemoryRegion, stag: Stag, to: TaggedOffset) {
     let before = end.qp.direct_reads();
     until("a Read without the peer", || {
         assert_eq!(read(end, room, stag, to).status, WcStatus::Success);
@@ -56,12 +56,12 @@ fn reads_directly<C>(end: &End<C>, room: &MemoryRegion, stag: Stag, to: TaggedOf
     });
 }
 
-fn fill(region: &MemoryRegion, octet: u8) {
+pub(crate) fn fill(region: &MemoryRegion, octet: u8) {
     let buffer = region.buffer().unwrap();
     buffer.write_at(0, &vec![octet; buffer.len()]);
 }
 
-fn contents(region: &MemoryRegion) -> Vec<u8> {
+pub(crate) fn contents(region: &MemoryRegion) -> Vec<u8> {
     region.buffer().unwrap().to_vec()
 }
 
@@ -511,7 +511,7 @@ fn a_stopped_process_is_read_and_a_dead_one_is_not() {
     assert!(client.qp.direct_reads() <= before);
 }
 
-fn dial(addr: SocketAddr) -> End {
+pub(crate) fn dial(addr: SocketAddr) -> End {
     let device = Device::with_options(Options::new()).unwrap();
     let (pd, send_cq, recv_cq, qp) = parts(&device, 4);
     let connection = connect(&device, addr, &qp, &ConnectParams::default(), DEADLINE).unwrap();
@@ -519,13 +519,13 @@ fn dial(addr: SocketAddr) -> End {
 }
 
 /// The memory of the target, by its words.
-fn place(said: &str) -> (Stag, TaggedOffset) {
+pub(crate) fn place(said: &str) -> (Stag, TaggedOffset) {
     let (stag, to) = said.split_once(' ').unwrap();
     (Stag(stag.parse().unwrap()), TaggedOffset(to.parse().unwrap()))
 }
 
 /// A process that is read.
-fn target(talk: &mut Talk) {
+pub(crate) fn target(talk: &mut Talk) {
     let device = Device::with_options(Options::new()).unwrap();
     let listener = Listener::bind(&device, "127.0.0.1:0").unwrap();
     talk.tell(&listener.local_addr().unwrap().to_string());

@@ -108,6 +108,27 @@ impl PeerMemory {
         if read == len && seen == *nonce { Ok(()) } else { Err(ReadError::Refused) }
     }
 
+    /// True while the process lives and has taken no memory back since its count was `at`.
+    #[inline]
+    pub fn is_at(&self, at: u64) -> bool {
+        self.status.since(at, || Ok(())).is_ok()
+    }
+
+    /// The result of `copy`, which copies out of memory of the process that this one maps, if the
+    /// bytes count.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read).
+    #[inline]
+    pub fn since<T>(
+        &self,
+        at: u64,
+        copy: impl FnOnce() -> Result<T, ReadError>,
+    ) -> Result<T, ReadError> {
+        self.status.since(at, copy)
+    }
+
     /// Copies bytes from the other process's memory, by one system call, and says how many. They
     /// are fewer than both sides have where the next byte of either side cannot be accessed or
     /// there are more than [`MAX_PARTS`] pieces on one: another call, for the rest, tells. It is 0

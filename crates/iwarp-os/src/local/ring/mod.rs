@@ -8,7 +8,8 @@ mod ranges;
 #[cfg(test)]
 mod tests;
 
-pub use self::ranges::{Found, ReadableRange};
+use self::ranges::Act;
+pub use self::ranges::{Found, ShownRange};
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -26,7 +27,7 @@ use crate::sync::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 pub const MAX_ROOM: usize = 1 << 28;
 
 /// The layout of the shared memory. Both ends must be of one build in this.
-const VERSION: u64 = u64::from_be_bytes(*b"iwarpR\0\x04");
+const VERSION: u64 = u64::from_be_bytes(*b"iwarpR\0\x05");
 
 /// Bytes of a room that connections which pass little go on using, and by which it is made present.
 const HOME: usize = 4096;
@@ -49,6 +50,8 @@ struct Header {
 #[repr(C)]
 struct SideWords {
     settled: Line<SettledWords>,
+    /// Of this side in the peer's memory.
+    act: Line<Act>,
     ranges: Ranges,
 }
 
@@ -344,9 +347,9 @@ impl Ring {
         self.own_words().settled.0.upto.load(Ordering::Acquire) == sent.wrapping_add(1)
     }
 
-    /// The peer may read this memory of this process from now on, by that name. Says whether that
+    /// The peer may access this memory of this process from now on, by that name. Says whether that
     /// is news.
-    pub fn show(&self, range: &ReadableRange) -> bool {
+    pub fn show(&self, range: &ShownRange) -> bool {
         let _writes = self.writes_ranges.lock().unwrap_or_else(PoisonError::into_inner);
         let own = &self.own_words().ranges;
         let is_new = own.find(range.key).is_none_or(|(there, _)| there != *range);
@@ -356,21 +359,27 @@ impl Ring {
         is_new
     }
 
-    /// The memory that the peer may read by that name.
-    pub fn showing(&self, key: u32) -> Option<ReadableRange> {
+    /// The memory that the peer may access by that name.
+    pub fn showing(&self, key: u32) -> Option<ShownRange> {
         self.own_words().ranges.find(key).map(|(range, _)| range)
     }
 
-    /// The peer may read nothing any more that was [shown](Self::show): no copy counts that ends
-    /// later. Waits for no other process.
+    /// The peer may access nothing any more that was [shown](Self::show): no copy counts that ends
+    /// later. Waits for no other process, which may be [writing](Self::is_accessed).
     pub fn show_nothing(&self) {
         let _writes = self.writes_ranges.lock().unwrap_or_else(PoisonError::into_inner);
         self.own_words().ranges.clear();
     }
 
+    /// The address and length of the memory that the peer was shown last by that name, if none else
+    /// has taken its place since.
+    pub fn last_showing(&self, key: u32) -> Option<(u64, u64)> {
+        self.own_words().ranges.last(key)
+    }
+
     /// The memory that the peer shows by that name. It may have written anything.
     #[inline]
-    pub fn shown(&self, key: u32) -> Option<(ReadableRange, Found)> {
+    pub fn shown(&self, key: u32) -> Option<(ShownRange, Found)> {
         self.peer_words().ranges.find(key)
     }
 
@@ -379,6 +388,48 @@ impl Ring {
     #[inline]
     pub fn still_shows(&self, found: Found) -> bool {
         self.peer_words().ranges.is_still(found)
+    }
+
+    /// This side is about to write to memory that the peer shows, by a mapping of it, which
+    /// [`end_access`](Self::end_access) ends. False where it may not: the peer does not show that
+    /// memory any more, or another thread is writing.
+    #[inline]
+    pub fn begin_access(&self, found: Found, key: u32) -> bool {
+        let act = &self.own_words().act.0;
+        if !act.begin(key) {
+            return false;
+        }
+        let may = self.still_shows(found);
+        if !may {
+            act.end();
+        }
+        may
+    }
+
+    /// Ends that. False where the peer has waited for too long, and what was written is nowhere, or
+    /// only some of it is there.
+    #[inline]
+    pub fn end_access(&self) -> bool {
+        self.own_words().act.0.end()
+    }
+
+    /// True while the peer may be writing to memory of that name, or to any, which it is not shown
+    /// any more.
+    pub fn is_accessed(&self, key: Option<u32>) -> bool {
+        self.peer_words().act.0.is_at(key)
+    }
+
+    /// True unless the peer may be writing to memory that it was ever shown, or to pages that were
+    /// in its place.
+    pub fn is_idle(&self) -> bool {
+        self.peer_words().act.0.is_idle()
+    }
+
+    /// Waits for the peer no more, which is writing to memory of that name, or to any: the caller
+    /// takes the memory out of its reach. Says of which name it is; `None` if the peer has come to
+    /// an end.
+    pub fn disown_access(&self, key: Option<u32>) -> Option<u32> {
+        self.peer_words().act.0.disown(key)
     }
 
     fn own_words(&self) -> &SideWords {

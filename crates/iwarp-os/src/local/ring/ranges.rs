@@ -1,12 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Memory of one end that the other may read where it lies, in a small table of the shared memory.
+//! Memory of one end that the other may access where it lies, in a small table of the shared
+//! memory.
 //!
 //! Each end writes its own table and reads the peer's. An entry is a sequence lock: its count is
 //! odd while the entry says nothing, and it changes whenever the entry does. So a reader that has
 //! copied by an entry looks at its count once more: the copy counts if that has not changed.
+//!
+//! A writer cannot do that, as its bytes are there by then. It says in a word of its own
+//! ([`Act`]) by which entry it is about to write, and looks at the entry once more before it writes.
+//! The owner changes the entry, and then waits until the word names it no more. If a writer does
+//! not come to an end, the owner writes that into the word, and takes the memory out of its reach:
+//! the writer then knows that its bytes are nowhere.
+//!
 //! `tests/loom` compiles this file once more, with the atomics of a model checker.
 
+use iwarp_types::Access;
+
+use crate::local::heap::{ARENAS, ArenaPlace};
 use crate::sync::{AtomicU64, Ordering, fence};
 
 /// Ranges that a table holds: a further one takes the place of that with which it shares a key's
@@ -15,7 +26,7 @@ const ENTRIES: usize = if cfg!(loom) { 1 } else { 16 };
 
 /// Bytes of another process's memory, and the name that a peer has for them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ReadableRange {
+pub struct ShownRange {
     /// The name: a remote key.
     pub key: u32,
     /// The number by which the peer names the first byte.
@@ -27,6 +38,10 @@ pub struct ReadableRange {
     /// The count of the memory that the process has taken back so far
     /// ([`StatusPage::revocations`](super::super::StatusPage::revocations)).
     pub revocations: u64,
+    /// The place of the first byte in an arena of that process, where it is in one.
+    pub place: Option<ArenaPlace>,
+    /// The peer's rights.
+    pub access: Access,
 }
 
 /// An entry as it was found, by which a reader asks whether it says so still.
@@ -51,11 +66,62 @@ pub(crate) struct Entry {
     pub(crate) len: AtomicU64,
     pub(crate) address: AtomicU64,
     pub(crate) revocations: AtomicU64,
+    /// One more than the number of the arena, or 0, and above that the rights.
+    pub(crate) arena: AtomicU64,
+    pub(crate) offset: AtomicU64,
+}
+
+/// The access that a side is carrying out in the peer's memory: the key of that, or 0.
+#[repr(transparent)]
+#[derive(Debug)]
+pub(crate) struct Act(pub(crate) AtomicU64);
+
+/// The owner of the memory waits no more.
+const DISOWNED: u64 = 1 << 32;
+
+impl Act {
+    /// The side is about to write to the memory of that name. False while another thread does. To
+    /// be followed by a look at the entry, which [`is_still`](Ranges::is_still) what it was.
+    pub(crate) fn begin(&self, key: u32) -> bool {
+        let (begun, not) = (Ordering::SeqCst, Ordering::Relaxed);
+        self.0.compare_exchange(0, key.into(), begun, not).is_ok()
+    }
+
+    /// It has written. False where the owner has taken the memory out of reach: then the bytes are
+    /// nowhere, or only some of them are there.
+    pub(crate) fn end(&self) -> bool {
+        self.0.swap(0, Ordering::AcqRel) & DISOWNED == 0
+    }
+
+    /// True if the side may be writing to that memory, or to any. For the owner, which has changed
+    /// the entry.
+    pub(crate) fn is_at(&self, key: Option<u32>) -> bool {
+        fence(Ordering::SeqCst);
+        let acts = self.0.load(Ordering::Acquire);
+        acts != 0 && acts & DISOWNED == 0 && key.is_none_or(|key| acts == u64::from(key))
+    }
+
+    /// True unless it may be writing anywhere.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.0.load(Ordering::Acquire) == 0
+    }
+
+    /// Tells the side, which is writing, that the memory is out of reach soon. The name of that, or
+    /// `None` where it has come to an end.
+    pub(crate) fn disown(&self, key: Option<u32>) -> Option<u32> {
+        let acts = self.0.load(Ordering::Acquire);
+        if acts == 0 || acts & DISOWNED != 0 || key.is_some_and(|key| acts != u64::from(key)) {
+            return None;
+        }
+        let (done, not) = (Ordering::AcqRel, Ordering::Acquire);
+        self.0.compare_exchange(acts, acts | DISOWNED, done, not).ok()?;
+        u32::try_from(acts).ok()
+    }
 }
 
 impl Ranges {
     /// Puts a range into the table. One thread at a time writes.
-    pub(crate) fn put(&self, range: &ReadableRange) {
+    pub(crate) fn put(&self, range: &ShownRange) {
         let entry = &self.0[place(range.key)];
         let odd = entry.count.load(Ordering::Relaxed) | 1;
         entry.count.store(odd, Ordering::Relaxed);
@@ -66,6 +132,9 @@ impl Ranges {
         entry.len.store(range.len, Ordering::Relaxed);
         entry.address.store(range.address, Ordering::Relaxed);
         entry.revocations.store(range.revocations, Ordering::Relaxed);
+        let arena = range.place.map_or(0, |place| u64::from(place.arena) + 1);
+        entry.arena.store(arena | u64::from(range.access.bits()) << 32, Ordering::Relaxed);
+        entry.offset.store(range.place.map_or(0, |place| place.offset), Ordering::Relaxed);
         entry.count.store(odd.wrapping_add(1), Ordering::Release);
     }
 
@@ -85,22 +154,35 @@ impl Ranges {
 
     /// The range of that name, if the table has it.
     #[inline]
-    pub(crate) fn find(&self, key: u32) -> Option<(ReadableRange, Found)> {
+    pub(crate) fn find(&self, key: u32) -> Option<(ShownRange, Found)> {
         let number = place(key);
         let entry = &self.0[number];
         let count = entry.count.load(Ordering::Acquire);
         if count & 1 != 0 || count == 0 || entry.key.load(Ordering::Relaxed) != u64::from(key) {
             return None;
         }
-        let range = ReadableRange {
+        let arena = entry.arena.load(Ordering::Relaxed);
+        let offset = entry.offset.load(Ordering::Relaxed);
+        let known = (arena as u32).checked_sub(1).filter(|arena| *arena < ARENAS as u32);
+        let range = ShownRange {
             key,
             first: entry.first.load(Ordering::Relaxed),
             len: entry.len.load(Ordering::Relaxed),
             address: entry.address.load(Ordering::Relaxed),
             revocations: entry.revocations.load(Ordering::Relaxed),
+            place: known.map(|arena| ArenaPlace { arena, offset }),
+            access: Access::from_bits_truncate((arena >> 32) as u32),
         };
         let found = Found { entry: number, count };
         self.is_still(found).then_some((range, found))
+    }
+
+    /// The address and length of the memory of that name, if its entry is the last one that was
+    /// there, however long ago. For the owner.
+    pub(crate) fn last(&self, key: u32) -> Option<(u64, u64)> {
+        let entry = &self.0[place(key)];
+        let word = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        (word(&entry.key) == u64::from(key)).then(|| (word(&entry.address), word(&entry.len)))
     }
 
     /// True if the entry has said all the time what was found there.

@@ -4,7 +4,10 @@ use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::thread;
 
+use iwarp_types::Access;
+
 use super::*;
+use crate::local::ArenaPlace;
 
 /// Both ends of a connection.
 fn pair(room: usize) -> (Ring, Ring) {
@@ -255,8 +258,9 @@ fn a_connection_that_passes_little_touches_little_memory() {
     assert!(whole || touched() <= 5 * page.max(4096), "{} bytes", touched());
 }
 
-fn range(key: u32, address: u64) -> ReadableRange {
-    ReadableRange { key, first: 7, len: 64, address, revocations: 3 }
+fn range(key: u32, address: u64) -> ShownRange {
+    let (place, access) = (Some(ArenaPlace { arena: 2, offset: address }), Access::REMOTE);
+    ShownRange { key, first: 7, len: 64, address, revocations: 3, place, access }
 }
 
 #[test]
@@ -280,6 +284,30 @@ fn memory_is_shown_to_the_peer_until_it_is_shown_no_more() {
     assert!(a.show(&range(0x100, 2)));
     assert!(!b.still_shows(found));
     assert_eq!(b.shown(0x100).unwrap().0.address, 2);
+}
+
+#[test]
+fn an_owner_sees_who_accesses_its_memory_until_it_waits_no_more() {
+    let (a, b) = pair(8);
+    a.show(&range(0x100, 1));
+    let (_, found) = b.shown(0x100).unwrap();
+    assert!(a.is_idle() && !a.is_accessed(None));
+    assert!(b.begin_access(found, 0x100));
+    assert!(!b.begin_access(found, 0x100), "one at a time");
+    assert!(a.is_accessed(None) && a.is_accessed(Some(0x100)));
+    assert!(!a.is_accessed(Some(0x200)) && !b.is_accessed(None));
+    assert!(b.end_access() && a.is_idle());
+    // The owner gives up.
+    assert!(b.begin_access(found, 0x100));
+    a.show_nothing();
+    assert_eq!(a.disown_access(Some(0x200)), None);
+    assert_eq!(a.disown_access(None), Some(0x100));
+    assert_eq!(a.last_showing(0x100), Some((1, 64)));
+    assert!(!a.is_accessed(None) && !a.is_idle());
+    assert_eq!(a.disown_access(None), None);
+    assert!(!b.end_access() && a.is_idle());
+    // Memory that is shown no more is not accessed.
+    assert!(!b.begin_access(found, 0x100) && a.is_idle());
 }
 
 #[test]

@@ -7,7 +7,7 @@ use core::ops::Range;
 
 use iwarp_types::{Memory, ReceivePool, Sge};
 
-use super::{Receiver, place_list};
+use super::{Named, Receiver, place_list};
 use crate::ddp::wire::Header;
 use crate::framing::Deframe;
 use crate::qp::inbound::{Follow, Plan};
@@ -87,7 +87,10 @@ impl<D: Deframe> Receiver<D> {
         let payload = Header::payload_of(ulpdu);
         let placed = match plan {
             Plan::Nothing => Ok(()),
-            Plan::Tagged(stag, to) => memory.place_remote(self.who, stag, to, payload),
+            Plan::Tagged(stag, to) => {
+                self.named = Named { stag, read: false };
+                memory.place_remote(self.who, stag, to, payload)
+            }
             Plan::Local(_) => place_list(memory, self.receives, &self.sges, payload),
             plan => return Err(plan),
         };

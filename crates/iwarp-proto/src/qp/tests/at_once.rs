@@ -23,8 +23,8 @@ fn a_read_that_was_carried_out_completes_and_sends_nothing() {
     let sges = [local(0, 16), local(32, 8)];
     for wr_id in 1..=100 {
         let request = read(wr_id, &sges).signaled();
-        assert!(raw.end.qp.borrow_mut().may_read_at_once(&request));
-        raw.end.qp.borrow_mut().post_done_read(&request).unwrap();
+        assert!(raw.end.qp.borrow_mut().may_be_done(&request));
+        raw.end.qp.borrow_mut().post_done(&request).unwrap();
         let done = raw.end.completions();
         assert_eq!(outcomes(&done), [(wr_id, WcStatus::Success, WcOp::Read)]);
         assert_eq!(done[0].byte_len, 24);
@@ -40,7 +40,7 @@ fn a_read_that_was_carried_out_completes_and_sends_nothing() {
 fn no_read_is_carried_out_in_front_of_a_request() {
     let mut raw = raw();
     let sges = [local(0, 16)];
-    let may = |raw: &Raw| raw.end.qp.borrow_mut().may_read_at_once(&read(9, &sges));
+    let may = |raw: &Raw| raw.end.qp.borrow_mut().may_be_done(&read(9, &sges));
     assert!(may(&raw));
     raw.end.post(1, write_op(0), &sges);
     assert!(!may(&raw));
@@ -58,7 +58,7 @@ fn a_read_that_could_not_be_posted_is_not_carried_out() {
     let config = Config { max_send_sge: 2, ..config() };
     let raw = Raw::initiator(config, |_| {});
     let sges = [local(0, 8), local(8, 8), local(16, 8)];
-    let may = |raw: &Raw, sges| raw.end.qp.borrow_mut().may_read_at_once(&read(1, sges));
+    let may = |raw: &Raw, sges| raw.end.qp.borrow_mut().may_be_done(&read(1, sges));
     assert!(may(&raw, &sges[..2]) && !may(&raw, &sges));
     let without = Raw::initiator(config, |terms| terms.ord = 0);
     assert!(!may(&without, &sges[..1]));

@@ -59,18 +59,18 @@ pub(crate) trait WireCore: Core + Any {
         true
     }
 
-    /// True if this Read may be carried out before it is posted, by a stream that can read the
-    /// peer's memory where it lies.
-    fn may_read_at_once(&mut self, _read: &SendRequest<'_>) -> bool {
+    /// True if this Read, Write or Atomic may be carried out before it is posted, by a stream that
+    /// reaches the peer's memory where it lies.
+    fn may_be_done(&mut self, _request: &SendRequest<'_>) -> bool {
         false
     }
 
-    /// Posts a Read that was carried out so.
+    /// Posts a request that was carried out so.
     ///
     /// # Errors
     ///
     /// As [`Core::post_send`].
-    fn post_done_read(&mut self, _read: &SendRequest<'_>) -> Result<(), PostError> {
+    fn post_done(&mut self, _request: &SendRequest<'_>) -> Result<(), PostError> {
         Err(PostError::Invalid)
     }
 
@@ -160,8 +160,8 @@ endpoint_core! {
     }
     &mut self {
         WireCore: multicast() -> Option<&mut dyn Multicast>;
-        WireCore: may_read_at_once(read: &SendRequest<'_>) -> bool;
-        WireCore: post_done_read(read: &SendRequest<'_>) -> Result<(), PostError>;
+        WireCore: may_be_done(request: &SendRequest<'_>) -> bool;
+        WireCore: post_done(request: &SendRequest<'_>) -> Result<(), PostError>;
         Core: post_send(request: &SendRequest<'_>) -> Result<(), PostError>;
         Core: post_recv(request: &RecvRequest<'_>) -> Result<(), PostError>;
         Core: modify(to: QpState) -> Result<(), TransitionError>;

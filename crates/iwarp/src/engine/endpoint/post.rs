@@ -13,6 +13,7 @@ use crate::engine::mover::StreamMover;
 use crate::engine::policy::habits::{Advice, Post};
 use crate::engine::policy::table::{FEW, PAUSE};
 use crate::engine::poll_set::By;
+use crate::port::local::maps_arenas;
 use crate::report;
 
 /// The result of posting a list of requests: up to the one that was refused.
@@ -122,7 +123,12 @@ impl Endpoint {
 
     fn post_sends(self: &Arc<Self>, requests: &[SendRequest<'_>]) -> Posted {
         let done = match requests {
-            [SendRequest { op: SendOp::Read { .. }, .. }, ..] => self.read_some_at_once(requests),
+            [SendRequest { op: SendOp::Read { .. }, .. }, ..] => self.do_some_at_once(requests),
+            [SendRequest { op: SendOp::Write { .. } | SendOp::Atomic { .. }, .. }, ..]
+                if maps_arenas() =>
+            {
+                self.do_some_at_once(requests)
+            }
             _ => 0,
         };
         if done > 0 && done == requests.len() {
@@ -132,11 +138,11 @@ impl Endpoint {
         posted.map_err(|(number, error)| (done + number, error))
     }
 
-    /// Carries out Reads in front as long as that is possible, and says how many. Each leaves the
+    /// Carries out requests in front as long as that is possible, and says how many. Each leaves the
     /// next one as it was found itself.
     #[inline(never)]
-    fn read_some_at_once(self: &Arc<Self>, requests: &[SendRequest<'_>]) -> usize {
-        requests.iter().take_while(|request| self.read_at_once(request)).count()
+    fn do_some_at_once(self: &Arc<Self>, requests: &[SendRequest<'_>]) -> usize {
+        requests.iter().take_while(|request| self.do_at_once(request)).count()
     }
 
     #[inline(always)]

@@ -5,19 +5,19 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use iwarp_os::local::{Marks, PeerMemory, Ring};
+use iwarp_os::local::{Heap, MappedArena, Marks, PeerMemory, Ring};
 use iwarp_os::owner::{is_known, own_users};
 use iwarp_os::unix::SeqSocket;
 use iwarp_os::{Interest, PassedFd, Ready};
 
 use super::end::LocalEnd;
 use super::hindrance::{Cannot, Cause, Hindrance};
-use super::message::{Answer, Join, LEN, Message};
+use super::message::{Answer, Arena, Join, LEN, Message};
 use super::outbox::{Outbox, Rest};
 use super::over::Over;
 use crate::engine::sync::Mutex;
@@ -113,7 +113,7 @@ impl Line {
         socket.send(&Message::Hello.encode(), &passed)?;
         let line = Self::new(socket, offers, worker, true, user);
         *line.showing.lock() = showing;
-        let channel = Channel::new(marks);
+        let channel = line.channel(marks);
         let weak = Weak::clone(&line.itself);
         channel.when_unused(move || {
             if let Some(line) = weak.upgrade() {
@@ -123,6 +123,37 @@ impl Line {
         let _ = line.channel.set(channel);
         line.serve(worker)?;
         Ok(line)
+    }
+
+    fn channel(&self, marks: Marks) -> Arc<Channel> {
+        let channel = Channel::new(marks);
+        let weak = Weak::clone(&self.itself);
+        channel.pass_arenas_by(move |arena| {
+            weak.upgrade().is_some_and(|line| line.pass_arena(arena).is_ok())
+        });
+        channel
+    }
+
+    /// Passes an arena of this process, which the other one can read and write anyway.
+    fn pass_arena(&self, arena: u32) -> io::Result<()> {
+        let number = u16::try_from(arena).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let own = |fd: BorrowedFd<'_>, len| Ok((fd.try_clone_to_owned()?, len));
+        let (memory, len) = Heap::pass(arena, own)?;
+        self.say(Message::Arena(Arena { number, len }), Some(PassedFd::from(memory)))
+    }
+
+    /// The other process passes an arena.
+    fn got_arena(&self, arena: Arena, passed: Vec<OwnedFd>) -> Result<(), Over> {
+        let channel = self.channel.get().filter(|channel| channel.may_map());
+        let channel = channel.ok_or(Over::Unruly)?;
+        // Without a descriptor, or memory for the mapping, accesses go by the ring.
+        let Some(memory) = passed.into_iter().next().map(PassedFd::from) else { return Ok(()) };
+        match MappedArena::map(memory.as_fd(), arena.len) {
+            Ok(mapped) => channel.set_arena(arena.number.into(), mapped),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(error.into()),
+            Err(error) => tracing::debug!(%error, "memory of another process is not mapped"),
+        }
+        Ok(())
     }
 
     /// Ends soon, unless another connection moves until then.
@@ -299,6 +330,7 @@ impl Line {
             Message::Reach(reads) => self.reached(reads, passed)?,
             Message::Join(join) => self.asked(&join, passed)?,
             Message::Answer(answer) => self.answered(&answer)?,
+            Message::Arena(arena) => self.got_arena(arena, passed)?,
         }
         Ok(true)
     }
@@ -310,7 +342,7 @@ impl Line {
             if passed.len() < 3 { Cause::Descriptors.into() } else { Over::Unruly }
         })?;
         let marks = Marks::join(memory, peers, own)?;
-        self.channel.set(Channel::new(marks)).map_err(|_| Over::Unruly)?;
+        self.channel.set(self.channel(marks)).map_err(|_| Over::Unruly)?;
         let offers = self.offers.upgrade();
         let Some((page, (showing, own))) = page.zip(offers.and_then(|offers| offers.show())) else {
             return Ok(());

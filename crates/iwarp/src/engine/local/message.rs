@@ -5,8 +5,8 @@
 //! Each is one packet of [`LEN`] bytes in the host's own byte order:
 //!
 //! ```text
-//!   0  magic and version   8  kind   10  slot   12  flags   13  hindrance   16  secret
-//!  24, 52  addresses
+//!   0  magic and version   8  kind   10  slot, or number of an arena   12  flags   13  hindrance
+//!  16  secret, or length of an arena   24, 52  addresses
 //! ```
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -14,7 +14,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 /// Bytes of every message.
 pub(super) const LEN: usize = 80;
 
-const MAGIC: u64 = u64::from_be_bytes(*b"iwlocal2");
+const MAGIC: u64 = u64::from_be_bytes(*b"iwlocal3");
 /// Flags.
 const CRC: u8 = 1;
 const TAKEN: u8 = 2;
@@ -33,6 +33,17 @@ pub(super) enum Message {
     Join(Join),
     /// The answer to it.
     Answer(Answer),
+    /// An arena of the process, whose memory comes along, for one that can read it.
+    Arena(Arena),
+}
+
+/// See [`Message::Arena`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Arena {
+    /// Its number.
+    pub(super) number: u16,
+    /// Its length in bytes.
+    pub(super) len: u64,
 }
 
 /// See [`Message::Join`].
@@ -85,6 +96,11 @@ impl Message {
                 octets[12] = if *crc { CRC } else { 0 } | if taken.is_ok() { TAKEN } else { 0 };
                 octets[13] = taken.err().unwrap_or(0);
             }
+            Self::Arena(Arena { number, len }) => {
+                octets[8] = 5;
+                octets[10..12].copy_from_slice(&number.to_ne_bytes());
+                octets[16..24].copy_from_slice(&len.to_ne_bytes());
+            }
         }
         octets
     }
@@ -111,6 +127,9 @@ impl Message {
                 Some(Self::Answer(Answer { slot, taken, crc }))
             }
             4 => Some(Self::Reach(octets[12] & READS != 0)),
+            5 => {
+                Some(Self::Arena(Arena { number: slot, len: u64::from_ne_bytes(part(octets, 16)) }))
+            }
             _ => None,
         }
     }
@@ -166,6 +185,7 @@ mod tests {
             join.prop_map(|((slot, crc, secret), local, peer)| {
                 Message::Join(Join { slot, crc, secret, local, peer })
             }),
+            any::<(u16, u64)>().prop_map(|(number, len)| Message::Arena(Arena { number, len })),
             any::<(u16, Result<(), u8>, bool)>()
                 .prop_map(|(slot, taken, crc)| Message::Answer(Answer { slot, taken, crc })),
         ]

@@ -40,6 +40,13 @@ pub(crate) const LEASE: u64 = 500_000;
 /// The shortest lease, for programs that stop polling and wait for something by other means.
 pub(crate) const SHORT_LEASE: u64 = 8_000;
 
-/// Bytes of a Read at most that the end which posts it carries out by itself: one CPU copies them,
-/// and within the call, where two copy what goes by a ring.
+/// Bytes of a Read at most that the end which posts it carries out by itself in memory that it does
+/// not map: one CPU copies them, page by page, where two copy what goes by a ring.
 pub(crate) const DIRECT_READ: u64 = 64 << 10;
+
+/// Bytes that an end copies at a time into memory of another process that it maps. The owner of the
+/// memory waits for one such copy.
+pub(crate) const DIRECT_STEP: u64 = 256 << 10;
+
+/// Bytes of a Write at most that are copied so with the core locked, which are its last.
+pub(crate) const DIRECT_TAIL: u64 = 8 << 10;

@@ -9,10 +9,10 @@
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use iwarp_os::local::{Marks, PeerMemory, SLOTS};
+use iwarp_os::local::{ARENAS, MappedArena, Marks, PeerMemory, SLOTS};
 
 use super::Shown;
 use crate::port::{Readiness, WakerSlot, lock};
@@ -34,8 +34,14 @@ pub(crate) struct Channel {
     peer: OnceLock<PeerMemory>,
     /// The system has refused a copy.
     is_peer_closed: AtomicBool,
+    /// Arenas of the other one that this one maps, by their numbers.
+    arenas: [OnceLock<MappedArena>; ARENAS],
     /// The memory of this one, where the other may read it.
     shown: OnceLock<Arc<Shown>>,
+    /// Arenas of this one that were passed to the other: a bit for each.
+    passed: AtomicU64,
+    /// Called to pass one.
+    pass: OnceLock<Pass>,
     /// Called when no port has a slot any more.
     unused: OnceLock<Unused>,
 }
@@ -48,6 +54,17 @@ impl fmt::Debug for Unused {
         f.write_str("Unused")
     }
 }
+
+/// See [`Channel::pass_arenas_by`].
+struct Pass(Box<dyn Fn(u32) -> bool + Send + Sync>);
+
+impl fmt::Debug for Pass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Pass")
+    }
+}
+
+const _: () = assert!(ARENAS == u64::BITS as usize);
 
 /// A port that went before it had moved leaves its slot to the next one.
 fn is_used(ports: &[Option<Weak<WakerSlot>>]) -> bool {
@@ -63,7 +80,10 @@ impl Channel {
             is_over: AtomicBool::new(false),
             peer: OnceLock::new(),
             is_peer_closed: AtomicBool::new(false),
+            arenas: [const { OnceLock::new() }; ARENAS],
             shown: OnceLock::new(),
+            passed: AtomicU64::new(0),
+            pass: OnceLock::new(),
             unused: OnceLock::new(),
         })
     }
@@ -141,6 +161,11 @@ impl Channel {
         self.peer.get().filter(|_| !self.is_peer_closed.load(Ordering::Relaxed))
     }
 
+    /// True unless the other process is known to be dead.
+    pub(super) fn peer_lives(&self) -> bool {
+        self.peer.get().is_none_or(PeerMemory::lives)
+    }
+
     /// The system does not let this process read the other any more.
     #[cold]
     pub(super) fn read_peer_no_more(&self) {
@@ -156,6 +181,45 @@ impl Channel {
     #[inline]
     pub(super) fn shown(&self) -> Option<&Arc<Shown>> {
         self.shown.get()
+    }
+
+    /// Passes arenas of this process to the other by `pass`, which says whether it could. To be
+    /// called once.
+    pub(crate) fn pass_arenas_by(&self, pass: impl Fn(u32) -> bool + Send + Sync + 'static) {
+        let _ = self.pass.set(Pass(Box::new(pass)));
+    }
+
+    /// Has the other process map an arena of this one, unless it was passed before. False where that
+    /// is not possible.
+    pub(super) fn pass_arena(&self, arena: u32) -> bool {
+        let Some(bit) = 1_u64.checked_shl(arena) else { return false };
+        if self.passed.fetch_or(bit, Ordering::Relaxed) & bit != 0 {
+            return true;
+        }
+        let passed = self.pass.get().is_some_and(|Pass(pass)| pass(arena));
+        if !passed {
+            self.passed.fetch_and(!bit, Ordering::Relaxed);
+        }
+        passed
+    }
+
+    /// True if this process may map arenas of the other: it can read and write all of its memory.
+    pub(crate) fn may_map(&self) -> bool {
+        self.peer.get().is_some()
+    }
+
+    /// The other process has passed an arena, which this one maps from now on. A second one of that
+    /// number is not taken.
+    pub(crate) fn set_arena(&self, number: u32, arena: MappedArena) {
+        if let Some(place) = self.arenas.get(number as usize) {
+            let _ = place.set(arena);
+        }
+    }
+
+    /// An arena of the other process, if this one maps it.
+    #[inline]
+    pub(super) fn arena(&self, number: u32) -> Option<&MappedArena> {
+        self.arenas.get(number as usize)?.get()
     }
 
     /// Tells the other process that something is new in the slot.

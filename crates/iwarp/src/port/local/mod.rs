@@ -10,9 +10,10 @@
 //! reset, says that the peer has closed or died, and counts once the ring is read out.
 //!
 //! If the processes may read each other's memory, an end carries out Reads by itself
-//! ([`readable`](LocalPort::readable)): it copies from where the bytes lie. Each end shows the
-//! other in the ring's memory which of its own may be read so, once the other has asked for some of
-//! it.
+//! ([`reach`](LocalPort::reach)): it copies from where the bytes lie. Each end shows the other in
+//! the ring's memory which of its own may be read so, once the other has asked for some of it. What
+//! lies in an arena of its process (the memory of buffers) the other maps: Reads, Writes and Atomics
+//! are plain loads and stores there.
 //!
 //! A peer that dies sends a FIN like one that has ended in good order. The latter says in the ring
 //! that it has ended, before its FIN, so a FIN without that is taken for a reset.
@@ -20,6 +21,7 @@
 mod annex;
 mod channel;
 mod shown;
+mod writers;
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -27,8 +29,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use iwarp_mem::Span;
-use iwarp_os::local::{Found, PeerMemory, ReadError, ReadableRange, RemotePart, Ring};
+use iwarp_os::local::{
+    Found, Heap, MappedArena, PeerMemory, ReadError, RemotePart, Ring, ShownRange,
+};
 use iwarp_os::{Interest, IoPart, IoPartMut, Vitals};
+use iwarp_types::{Access, AtomicOp};
 
 pub use self::annex::Annex;
 pub(crate) use self::channel::Channel;
@@ -167,20 +172,40 @@ impl LocalPort {
         }
     }
 
-    /// The peer may read this memory of the process, if it can. To be called while the caller has a
-    /// guard for it.
-    pub(crate) fn show(&self, key: u32, first: u64, memory: Span) {
+    /// Prepares [`Self::show`] for memory of which the peer may map the arena, if it is in one. Not
+    /// to be called with locks that the worker waits for.
+    pub(crate) fn prepare_to_show(&self, memory: Span) {
+        if let Some(way) = self.way.get()
+            && let Some(place) = Heap::find(memory.addr, memory.len)
+        {
+            way.channel.pass_arena(place.arena);
+        }
+    }
+
+    /// The peer may access this memory of the process, if it can, with these rights. To be called
+    /// while the caller has a guard for it.
+    pub(crate) fn show(&self, key: u32, first: u64, memory: Span, access: Access) {
         let Some(way) = self.way.get() else { return };
         let Some(shown) = way.channel.shown() else { return };
-        let range = ReadableRange {
+        let place = Heap::find(memory.addr, memory.len);
+        let place = place.filter(|_| shown.let_write(&way.ring, &way.channel));
+        let range = ShownRange {
             key,
             first,
             len: memory.len as u64,
             address: memory.addr as u64,
             revocations: shown.revocations(),
+            place,
+            access,
         };
         if way.ring.show(&range) {
-            tracing::debug!(key, len = memory.len, "the peer may read memory by itself");
+            let is_mapped = place.is_some();
+            tracing::debug!(
+                key,
+                len = memory.len,
+                is_mapped,
+                "the peer may access memory by itself"
+            );
         }
     }
 
@@ -202,12 +227,18 @@ impl LocalPort {
 
     /// An object whose drop empties the table of what the peer is shown.
     pub(crate) fn end_of_showing(&self) -> Option<EndOfShowing> {
-        Some(EndOfShowing(Arc::clone(&self.way.get()?.ring)))
+        let Way { ring, channel, .. } = self.way.get()?;
+        Some(EndOfShowing { ring: Arc::clone(ring), channel: Arc::clone(channel) })
     }
 
     /// This end has read so many bytes of the peer's memory.
     pub(crate) fn count_read(&self, len: usize) {
         traffic::received(len, || self.packets(len));
+    }
+
+    /// This end has written so many bytes into the peer's memory.
+    pub(crate) fn count_written(&self, len: usize) {
+        traffic::sent(len, || self.packets(len));
     }
 
     /// True if this process can read the peer's memory.
@@ -221,18 +252,25 @@ impl LocalPort {
         self.way.get().is_some_and(|way| way.channel.shown().is_some())
     }
 
-    /// The peer reads nothing by itself any more that it was shown: nothing counts that it copies
-    /// from now on.
+    /// The peer accesses nothing by itself any more that it was shown: nothing counts that it copies
+    /// from now on, and it stores nothing.
     pub(crate) fn show_nothing(&self) {
         if let Some(way) = self.way.get() {
             way.ring.show_nothing();
+            writers::settle_all(&way.ring, &way.channel);
         }
     }
 
-    /// The memory of the peer, if this process can read it, and the range of that name that holds
-    /// `len` bytes from `first` on, if the peer shows it and has dealt with all that was sent.
+    /// The `len` bytes of the peer's memory from `first` on, by that name, if this process can
+    /// access them in this way, the peer shows them, and it has dealt with all that was sent.
     #[inline]
-    pub(crate) fn readable(&self, key: u32, first: u64, len: usize) -> Option<Readable<'_>> {
+    pub(crate) fn reach(
+        &self,
+        key: u32,
+        first: u64,
+        len: usize,
+        access: Access,
+    ) -> Option<Reach<'_>> {
         let way = self.way_out()?;
         let peer = way.channel.peer()?;
         // Mostly the core knows of an end first.
@@ -244,7 +282,11 @@ impl LocalPort {
         let at = first.checked_sub(range.first)?;
         let is_within = at.checked_add(len as u64).is_some_and(|end| end <= range.len);
         let part = RemotePart::new(range.address.checked_add(at)?, len as u64)?;
-        is_within.then_some(Readable { way, peer, part, range, found })
+        let mapped = range.place.and_then(|place| {
+            Some((way.channel.arena(place.arena)?, place.offset.checked_add(at)?))
+        });
+        let may = is_within && range.access.contains(access);
+        may.then_some(Reach { way, peer, part, mapped, range, found })
     }
 
     /// The descriptor of TCP was reported ready.
@@ -451,32 +493,55 @@ impl Port for LocalPort {
     }
 }
 
-/// Its drop empties the table of what a peer is shown.
+/// True once this process maps memory of another one.
+#[inline]
+pub(crate) fn maps_arenas() -> bool {
+    MappedArena::is_any()
+}
+
+/// Its drop empties the table of what a peer is shown, and waits for one that stores there.
 #[derive(Debug)]
-pub(crate) struct EndOfShowing(Arc<Ring>);
+pub(crate) struct EndOfShowing {
+    ring: Arc<Ring>,
+    channel: Arc<Channel>,
+}
 
 impl Drop for EndOfShowing {
     fn drop(&mut self) {
-        self.0.show_nothing();
+        self.ring.show_nothing();
+        writers::settle_all(&self.ring, &self.channel);
     }
 }
 
-/// Bytes of the peer's memory that this process can read.
+/// Bytes of the peer's memory that this process can access.
 #[derive(Debug)]
-pub(crate) struct Readable<'a> {
+pub(crate) struct Reach<'a> {
     way: &'a Way,
     peer: &'a PeerMemory,
     part: RemotePart,
-    range: ReadableRange,
+    /// The arena in which they are, and the place of the first, if this process maps it.
+    mapped: Option<(&'a MappedArena, u64)>,
+    range: ShownRange,
     found: Found,
 }
 
-impl Readable<'_> {
+impl Reach<'_> {
+    /// True if they are in a mapping of this process.
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.mapped.is_some()
+    }
+
     /// Copies all of them, if `room` takes them. False where they do not count: the room may hold
     /// some already.
     pub(crate) fn copy(&self, room: &mut [IoPartMut<'_>]) -> bool {
         let len = self.part.len();
-        let read = self.peer.read(self.range.revocations, &[self.part], room);
+        let at = self.range.revocations;
+        let read = match self.mapped {
+            Some((arena, offset)) => self
+                .peer
+                .since(at, || arena.read(offset, room).then_some(len).ok_or(ReadError::Gone)),
+            None => self.peer.read(at, &[self.part], room),
+        };
         if let Err(error) = &read {
             let key = self.range.key;
             tracing::debug!(key, %error, "memory of the peer is not read directly this time");
@@ -489,6 +554,31 @@ impl Readable<'_> {
         read.is_ok_and(|read| read == len)
             && self.way.ring.still_shows(self.found)
             && self.way.ring.has_settled()
+    }
+
+    /// Places `from` there, as long as they are. False where they are not all there, and the last
+    /// was not placed, or nowhere where the peer looks.
+    pub(crate) fn write(&self, from: &[IoPart<'_>]) -> bool {
+        self.store(|arena, offset| arena.write(offset, from).then_some(())).is_some()
+    }
+
+    /// Performs an atomic operation there, and returns the value before.
+    pub(crate) fn update(&self, op: AtomicOp) -> Option<u64> {
+        self.store(|arena, offset| arena.update(offset, op))
+    }
+
+    /// Calls `store` while the peer waits for its end before it has other use for the memory.
+    #[inline]
+    fn store<T>(&self, store: impl FnOnce(&MappedArena, u64) -> Option<T>) -> Option<T> {
+        let (arena, offset) = self.mapped?;
+        let ring = &self.way.ring;
+        if !ring.begin_access(self.found, self.range.key) {
+            return None;
+        }
+        // The peer may have revoked any memory meanwhile.
+        let is_there = self.peer.is_at(self.range.revocations);
+        let stored = if is_there { store(arena, offset) } else { None };
+        if ring.end_access() { stored } else { None }
     }
 }
 

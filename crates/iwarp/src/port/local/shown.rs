@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Registered memory of this process that another process of its user reads where it lies.
+//! Registered memory of this process that another process of its user reads where it lies, or
+//! stores into.
 //!
 //! The other sees by a page of memory whether this process lives and how often it has revoked
-//! memory that others may be reading. Each process has a page of its own, which goes as the two
+//! memory that others may be accessing. Each process has a page of its own, which goes as the two
 //! have no connection any more.
 
 use std::cell::RefCell;
 use std::io;
 use std::sync::{Arc, Mutex, Weak};
 
-use iwarp_mem::Readers;
+use iwarp_mem::{Readers, Span};
 use iwarp_os::PassedFd;
-use iwarp_os::local::{Life, StatusPage};
+use iwarp_os::local::{Life, Ring, StatusPage};
+use iwarp_types::Stag;
 
+use super::Channel;
+use super::writers::Writer;
 use crate::port::lock;
 
 thread_local! {
@@ -27,14 +31,18 @@ pub(crate) struct Showings(Mutex<Vec<Weak<Shown>>>);
 
 /// The showing to one process: see the [module](self).
 #[derive(Debug)]
-pub(crate) struct Shown(StatusPage);
+pub(crate) struct Shown {
+    page: StatusPage,
+    /// The connections with it that may store into memory of this process.
+    writers: Mutex<Vec<Writer>>,
+}
 
 impl Showings {
     /// The showings of the memory whose readers these are.
     pub(crate) fn of(readers: &Readers) -> Arc<Self> {
         let showings = Arc::<Self>::default();
         let all = Arc::clone(&showings);
-        readers.when_revoked(move || all.revoke());
+        readers.when_revoked(move |stag, memory| all.revoke(stag, memory));
         showings
     }
 
@@ -47,7 +55,7 @@ impl Showings {
     pub(crate) fn begin(&self) -> io::Result<(Arc<Shown>, PassedFd)> {
         let (page, descriptor) = StatusPage::create()?;
         let life = page.hold()?;
-        let shown = Arc::new(Shown(page));
+        let shown = Arc::new(Shown { page, writers: Mutex::default() });
         let weak = Arc::downgrade(&shown);
         LIVES.with_borrow_mut(|lives| {
             lives.retain(|(shown, _)| shown.strong_count() > 0);
@@ -59,9 +67,14 @@ impl Showings {
         Ok((shown, descriptor))
     }
 
-    fn revoke(&self) {
-        for shown in lock(&self.0).iter().filter_map(Weak::upgrade) {
-            shown.0.revoke();
+    /// All others lose their rights, before any is waited for.
+    fn revoke(&self, stag: Stag, memory: Span) {
+        let all = lock(&self.0);
+        for shown in all.iter().filter_map(Weak::upgrade) {
+            shown.page.revoke();
+        }
+        for shown in all.iter().filter_map(Weak::upgrade) {
+            lock(&shown.writers).iter().for_each(|writer| writer.settle(stag.0, memory));
         }
     }
 }
@@ -70,6 +83,21 @@ impl Shown {
     /// The number of times that memory was revoked: goes along with an address that others get, and
     /// for which the caller has a guard.
     pub(super) fn revocations(&self) -> u64 {
-        self.0.revocations()
+        self.page.revocations()
+    }
+
+    /// The peer at the other end of this ring may store into memory of this process, which it is
+    /// shown next. False for want of memory.
+    pub(super) fn let_write(&self, ring: &Arc<Ring>, channel: &Arc<Channel>) -> bool {
+        let mut writers = lock(&self.writers);
+        if writers.iter().any(|writer| writer.is(ring)) {
+            return true;
+        }
+        writers.retain(Writer::is_there);
+        let has_room = writers.try_reserve(1).is_ok();
+        if has_room {
+            writers.push(Writer::new(ring, channel));
+        }
+        has_room
     }
 }

@@ -38,7 +38,7 @@
 //!   took all there was, and the task that drives notes whether posts are gathered.
 //! - `watch`: the transmitter, a caller that sets a timeout, the worker that looks, under its lock.
 //! - `memberships`: the thread that attaches the link and the one that closes it, under its lock.
-//! - `direct_reads`: threads that post, each by one addition.
+//! - `direct_reads`, `direct_writes`: threads that post, each by one addition.
 
 mod attach;
 mod close;
@@ -80,7 +80,7 @@ use crate::engine::endpoint::Endpoint;
 use crate::engine::fate::Fate;
 use crate::engine::group::{Group, Member, MemberWaker, Memberships, ready_of};
 use crate::engine::local::is_within_host;
-use crate::engine::mover::{DirectRead, ReactorStream, StreamMover};
+use crate::engine::mover::{DirectAtomic, DirectRead, DirectWrite, ReactorStream, StreamMover};
 use crate::engine::policy::habits::Arrival;
 use crate::engine::poll_set::By;
 use crate::engine::send_memory::Loan;
@@ -121,6 +121,7 @@ pub(crate) struct Link {
     memberships: Memberships,
     /// Reads that this end has carried out by itself.
     direct_reads: AtomicU64,
+    direct_writes: AtomicU64,
 }
 
 impl Member for Link {
@@ -272,8 +273,20 @@ impl StreamMover for Link {
         self.read_from_peer(read)
     }
 
-    fn has_read_at_once(&self, len: u64) {
-        self.count_read(len);
+    fn write_at_once(&self, write: &DirectWrite<'_>) -> bool {
+        self.write_to_peer(write)
+    }
+
+    fn update_at_once(&self, atomic: &DirectAtomic<'_>) -> bool {
+        self.update_at_peer(atomic)
+    }
+
+    fn was_done_at_once(&self, read: u64, written: u64) {
+        self.count_done(read, written);
+    }
+
+    fn direct_writes(&self) -> u64 {
+        self.direct_writes.load(Ordering::Relaxed)
     }
 
     fn direct_reads(&self) -> u64 {
@@ -325,7 +338,7 @@ impl Link {
     ) -> Arc<Self> {
         let options = &endpoint.engine.options;
         stream.limit_unsent(loan.octets());
-        endpoint.read_directly(false);
+        endpoint.access_directly(false);
         Arc::new_cyclic(|itself| Self {
             itself: Weak::clone(itself),
             rx: Token::new(Rx::new(
@@ -350,6 +363,7 @@ impl Link {
             fate,
             memberships: Memberships::default(),
             direct_reads: AtomicU64::new(0),
+            direct_writes: AtomicU64::new(0),
             endpoint: Arc::clone(endpoint),
         })
     }

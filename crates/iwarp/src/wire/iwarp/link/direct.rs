@@ -1,68 +1,139 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Reads that the end which posts them carries out by itself, from the memory of a process that
-//! lets it.
+//! Reads, Writes and Atomics that the end which posts them carries out by itself, in the memory of a
+//! process that lets it.
 //!
-//! The first two Reads of some memory go by the stream. If the reader may read all of it, the peer
-//! then shows it (`port/local`): name, range, address. Further Reads that find all that was sent
-//! arrived and placed are copied from there at once, without the peer, which may sleep. A Read that
-//! does not succeed so goes by the stream: the core there says why.
+//! The first two requests for some memory go by the stream. If the requester may access all of it,
+//! the peer then shows it (`port/local`): name, range, address, rights. Memory that lies in an arena
+//! of the peer's the requester maps; in other memory it can only read, by the system's copy. Further
+//! requests that find all that was sent arrived and placed are carried out there at once, without
+//! the peer, which may sleep. One that does not succeed so goes by the stream: the core there says
+//! why.
 
 use iwarp_mem::{Guard, Span};
-use iwarp_os::IoPartMut;
+use iwarp_os::local::Heap;
+use iwarp_os::{IoPart, IoPartMut};
 use iwarp_proto::qp::Qp;
-use iwarp_types::{RemoteAccess, Stag};
+use iwarp_types::{Access, Payload, RemoteAccess, Sge, Stag};
 
 use super::Link;
 use super::pipes::Incoming;
-use crate::engine::mover::DirectRead;
+use crate::engine::mover::{DirectAtomic, DirectRead, DirectWrite};
+use crate::engine::policy::table::DIRECT_READ;
 use crate::engine::sync::Ordering;
 
-/// Elements of a Read that is carried out at once.
+/// Elements of a request that is carried out at once.
 const ELEMENTS: usize = 4;
+
+type Guards<'a> = [Option<Guard<'a>>; ELEMENTS];
 
 impl Link {
     /// See [`StreamMover::read_at_once`].
     pub(super) fn read_from_peer(&self, read: &DirectRead<'_>) -> bool {
         let len: usize = read.room.iter().map(|sge| sge.length as usize).sum();
         let Some(port) = self.stream.local() else { return false };
-        let Some(readable) = port.readable(read.stag.0, read.to.0, len) else { return false };
-        let memory = &*self.endpoint.engine.memory;
-        let mut guards: [Option<Guard<'_>>; ELEMENTS] = [const { None }; ELEMENTS];
-        if read.room.len() > guards.len() {
+        let reach = port.reach(read.stag.0, read.to.0, len, Access::REMOTE_READ);
+        let is_long = len as u64 > DIRECT_READ;
+        let Some(reach) = reach.filter(|reach| reach.is_mapped() || !is_long) else {
             return false;
-        }
-        for (guard, sge) in guards.iter_mut().zip(read.room) {
-            // An element that is refused is the core's to judge.
-            let Ok(room) = memory.guard_local(self.endpoint.who, *sge, true) else { return false };
-            *guard = Some(room);
-        }
+        };
+        let Some(guards) = self.guards(read.room, true) else { return false };
         let mut room = [const { IoPartMut::EMPTY }; ELEMENTS];
         for (part, guard) in room.iter_mut().zip(guards.iter().flatten()) {
             *part = IoPartMut::from(guard);
         }
-        if !readable.copy(&mut room[..read.room.len()]) {
+        if !reach.copy(&mut room[..read.room.len()]) {
             return false;
         }
-        if let Some(observer) = memory.observer() {
-            for guard in guards.iter().flatten() {
-                let span = Span { addr: guard.as_ptr().addr(), len: guard.len() };
-                observer.placed(self.endpoint.id(), span);
-            }
-        }
+        self.observe(&guards, true);
         true
     }
 
-    /// See [`StreamMover::has_read_at_once`].
-    pub(super) fn count_read(&self, len: u64) {
-        let len = len as usize;
+    /// See [`StreamMover::write_at_once`].
+    pub(super) fn write_to_peer(&self, write: &DirectWrite<'_>) -> bool {
+        let Some(port) = self.stream.local() else { return false };
+        let (skipped, len) = (write.range.start, write.range.end - write.range.start);
+        let to = write.to.advanced(skipped);
+        let reach = port.reach(write.stag.0, to.0, len as usize, Access::REMOTE_WRITE);
+        let Some(reach) = reach.filter(|reach| reach.is_mapped()) else { return false };
+        let sges = match write.payload {
+            Payload::Sges(sges) => sges,
+            Payload::Inline(octets) => {
+                let range = skipped as usize..write.range.end as usize;
+                return octets.get(range).is_some_and(|part| reach.write(&[IoPart::new(part)]));
+            }
+            _ => return false,
+        };
+        let Some(guards) = self.guards(sges, false) else { return false };
+        let mut from = [const { IoPart::EMPTY }; ELEMENTS];
+        for (part, guard) in from.iter_mut().zip(guards.iter().flatten()) {
+            *part = IoPart::from(guard);
+        }
+        let from = cut(&mut from, skipped as usize, len as usize);
+        if !reach.write(from) {
+            return false;
+        }
+        self.observe(&guards, false);
+        true
+    }
+
+    /// See [`StreamMover::update_at_once`].
+    pub(super) fn update_at_peer(&self, atomic: &DirectAtomic<'_>) -> bool {
+        let [room] = atomic.room else { return false };
+        if room.length != 8 {
+            return false;
+        }
+        let Some(port) = self.stream.local() else { return false };
+        let reach = port.reach(atomic.stag.0, atomic.to.0, 8, Access::REMOTE_ATOMIC);
+        let Some(reach) = reach.filter(|reach| reach.is_mapped()) else { return false };
+        let memory = &*self.endpoint.engine.memory;
+        let guard = memory.guard_local(self.endpoint.who, *room, true);
+        // The value must have a place before there is one.
+        let Some(guard) = guard.ok().filter(|guard| guard.find().is_ok()) else { return false };
+        let Some(before) = reach.update(atomic.op) else { return false };
+        let _ = IoPartMut::scatter(&mut [IoPartMut::from(&guard)], &before.to_ne_bytes());
+        self.observe(&[Some(guard), None, None, None], true);
+        true
+    }
+
+    /// Guards of the elements. An element that is refused is the core's to judge.
+    #[inline]
+    fn guards(&self, sges: &[Sge], writable: bool) -> Option<Guards<'_>> {
+        let memory = &*self.endpoint.engine.memory;
+        let mut guards: Guards<'_> = [const { None }; ELEMENTS];
+        if sges.len() > guards.len() {
+            return None;
+        }
+        for (guard, sge) in guards.iter_mut().zip(sges) {
+            *guard = Some(memory.guard_local(self.endpoint.who, *sge, writable).ok()?);
+        }
+        Some(guards)
+    }
+
+    fn observe(&self, guards: &Guards<'_>, placed: bool) {
+        let Some(observer) = self.endpoint.engine.memory.observer() else { return };
+        for guard in guards.iter().flatten() {
+            let span = Span { addr: guard.as_ptr().addr(), len: guard.len() };
+            match placed {
+                true => observer.placed(self.endpoint.id(), span),
+                false => observer.gathered(self.endpoint.id(), span),
+            }
+        }
+    }
+
+    /// See [`StreamMover::was_done_at_once`].
+    pub(super) fn count_done(&self, read: u64, written: u64) {
+        let (read, written) = (read as usize, written as usize);
         if let Some(fate) = &self.fate {
-            fate.received(len);
+            fate.received(read);
+            fate.sent(written);
         }
         if let Some(port) = self.stream.local() {
-            port.count_read(len);
+            port.count_read(read);
+            port.count_written(written);
         }
-        self.direct_reads.fetch_add(1, Ordering::Relaxed);
+        let count = if written == 0 { &self.direct_reads } else { &self.direct_writes };
+        count.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Bytes were taken apart but for the last `have`: tells a peer on this host if all that has
@@ -73,34 +144,58 @@ impl Link {
         if have == 0 && !incoming.has_waiting(&self.endpoint) {
             port.settle();
         }
-        if let Some(stag) = incoming.take_read()
+        // A program without arenas lets others read only.
+        if let Some(named) = incoming.take_named()
+            && (named.read || Heap::is_used())
             && port.may_show()
-            && port.is_asked_again(stag.0)
+            && port.is_asked_again(named.stag.0)
         {
-            self.show(stag);
+            self.show(named.stag);
         }
     }
 
-    /// Shows the peer the memory in which it has read, if it may read there and without waiting for
-    /// the server of a file.
+    /// Shows the peer the memory that it has named, if it may access it and without waiting for the
+    /// server of a file.
     #[cold]
     fn show(&self, stag: Stag) {
         let Some(port) = self.stream.local().filter(|port| !port.shows(stag.0)) else { return };
         let (memory, who) = (&*self.endpoint.engine.memory, self.endpoint.who);
-        let guard = || memory.guard_granted(who, stag, RemoteAccess::Read);
+        let guard = |access| memory.guard_granted(who, stag, access).ok();
+        let all = [RemoteAccess::Read, RemoteAccess::Write, RemoteAccess::Atomic];
         // Asked without the core's lock: the system may take a while to tell.
-        if !guard().is_ok_and(|(_, guard)| guard.may_be_shown()) {
+        let Some((_, any)) = all.into_iter().find_map(guard) else { return };
+        if !any.may_be_shown() {
             return;
         }
+        port.prepare_to_show(Span { addr: any.as_ptr().addr(), len: any.len() });
+        drop(any);
         self.endpoint.with_core_of(self, |qp: &mut Qp| {
             // A thread that ends the connection, or takes the right, locks the core before it has
             // the table emptied.
-            let Ok((first, guard)) = guard() else { return };
-            if !qp.may_be_read() || !guard.may_be_shown() {
+            let granted = qp.granted();
+            let may = |access: &RemoteAccess| granted.contains(access.right());
+            let grants = |access| guard(access).map(|found| (access.right(), found));
+            let mut rights = all.into_iter().filter(may).filter_map(grants);
+            let Some((access, (first, guard))) = rights.next() else { return };
+            let access = rights.fold(access, |all, (access, _)| all | access);
+            if !guard.may_be_shown() {
                 return;
             }
             qp.keep_while_operating(|| Box::new(port.end_of_showing()));
-            port.show(stag.0, first.0, Span { addr: guard.as_ptr().addr(), len: guard.len() });
+            let memory = Span { addr: guard.as_ptr().addr(), len: guard.len() };
+            port.show(stag.0, first.0, memory, access);
         });
     }
+}
+
+/// The `len` bytes of `parts` behind the first `skipped`.
+fn cut<'p, 'a>(parts: &'p mut [IoPart<'a>], skipped: usize, len: usize) -> &'p [IoPart<'a>] {
+    let mut rest = parts;
+    IoPart::advance(&mut rest, skipped);
+    let mut left = len;
+    for part in rest.iter_mut() {
+        *part = part.take(left.min(part.len()));
+        left -= part.len();
+    }
+    rest
 }

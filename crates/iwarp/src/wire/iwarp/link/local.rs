@@ -23,7 +23,7 @@ use super::flags::{READ_STALLED, WRITE_BLOCKED};
 use crate::engine::group::MemberWaker;
 use crate::engine::local::{Cause, Hindrance, LocalEnd, Locals, Offer, PATIENCE, have_one_address};
 use crate::engine::mover::StreamMover;
-use crate::engine::options::{LocalPath, Options};
+use crate::engine::options::LocalPath;
 use crate::engine::sync::{AtomicBool, AtomicU8, AtomicU32, Mutex, Ordering};
 use crate::engine::timers::Alarm;
 use crate::port::local::Way;
@@ -60,11 +60,6 @@ pub(super) struct Local {
     alarm: Mutex<Option<Alarm>>,
     /// The reason to stay with TCP, unless the peer has only closed it.
     suspected: Mutex<Option<Hindrance>>,
-}
-
-/// True if processes read each other's memory by themselves, where they may.
-const fn reads_peers(options: &Options) -> bool {
-    matches!(options.local, LocalPath::Auto | LocalPath::Require)
 }
 
 impl Local {
@@ -241,7 +236,7 @@ impl Link {
     fn locals(&self) -> Arc<Locals> {
         let engine = &self.endpoint.engine;
         let make = || {
-            let readers = reads_peers(&engine.options).then(|| engine.memory.readers());
+            let readers = engine.options.local.reaches_memory().then(|| engine.memory.readers());
             Locals::new(&engine.worker, engine.options.demands_crc, readers)
         };
         let kept: Arc<Arc<Locals>> = engine.kept_or(make);

@@ -12,8 +12,8 @@ use iwarp_proto::mpa::rx::Deframer;
 use iwarp_proto::mpa::startup::Negotiated;
 use iwarp_proto::mpa::tx::Framer;
 use iwarp_proto::mpa::wire::mulpdu;
-use iwarp_proto::qp::{Direct, Receiver, Taken, Transmit, Transmitter};
-use iwarp_types::{AccessError, Accessor, BoxedCore, Core as _, PdId, Stag, Wanted};
+use iwarp_proto::qp::{Direct, Named, Receiver, Taken, Transmit, Transmitter};
+use iwarp_types::{AccessError, Accessor, BoxedCore, Core as _, PdId, Wanted};
 
 use super::shared::Receiving;
 use crate::engine::endpoint::Endpoint;
@@ -76,11 +76,11 @@ impl Incoming {
         }
     }
 
-    /// See [`Receiver::take_read`].
+    /// See [`Receiver::take_named`].
     #[inline]
-    pub(super) fn take_read(&mut self) -> Option<Stag> {
+    pub(super) fn take_named(&mut self) -> Option<Named> {
         match self {
-            Self::Iwarp(receiver) => receiver.take_read(),
+            Self::Iwarp(receiver) => receiver.take_named(),
             Self::Other { .. } => None,
         }
     }

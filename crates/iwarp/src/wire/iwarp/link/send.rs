@@ -116,7 +116,7 @@ impl Link {
                     tx.may_switch = false;
                     tx.outgoing.switched(crc);
                     let may_read = self.stream.local().is_some_and(LocalPort::may_read);
-                    endpoint.read_directly(may_read);
+                    endpoint.access_directly(may_read);
                     if self.flags.has(AWAITS_WRITING) {
                         // TCP was full, and is not to tell of room any more.
                         self.update_interest();

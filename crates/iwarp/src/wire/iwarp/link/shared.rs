@@ -24,12 +24,12 @@ impl WireCore for Qp {
     }
 
     #[inline]
-    fn may_read_at_once(&mut self, read: &SendRequest<'_>) -> bool {
-        self.may_read_at_once(read)
+    fn may_be_done(&mut self, request: &SendRequest<'_>) -> bool {
+        self.may_be_done(request)
     }
 
-    fn post_done_read(&mut self, read: &SendRequest<'_>) -> Result<(), PostError> {
-        self.post_done_read(read)
+    fn post_done(&mut self, request: &SendRequest<'_>) -> Result<(), PostError> {
+        self.post_done(request)
     }
 }
 

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The bytes of an arena that no block has.
+
+use std::collections::BTreeMap;
+
+/// Ranges that do not touch each other: their length, by their beginning.
+#[derive(Debug, Default)]
+pub(super) struct Free(BTreeMap<usize, usize>);
+
+impl Free {
+    /// All bytes of an arena of this length.
+    pub(super) fn all(len: usize) -> Self {
+        Self(BTreeMap::from([(0, len)]))
+    }
+
+    /// The beginning of `len` bytes, which are not free any more: the first that are there.
+    pub(super) fn take(&mut self, len: usize) -> Option<usize> {
+        let (&at, &there) = self.0.iter().find(|(_, there)| **there >= len)?;
+        self.0.remove(&at);
+        if there > len {
+            self.0.insert(at + len, there - len);
+        }
+        Some(at)
+    }
+
+    /// Puts bytes back.
+    pub(super) fn put(&mut self, mut at: usize, mut len: usize) {
+        if let Some((&before, &there)) = self.0.range(..at).next_back()
+            && before + there == at
+        {
+            self.0.remove(&before);
+            (at, len) = (before, there + len);
+        }
+        if let Some(behind) = self.0.remove(&(at + len)) {
+            len += behind;
+        }
+        self.0.insert(at, len);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LEN: usize = 64;
+
+    proptest! {
+        /// Blocks of random lengths come and go: none has a byte of another, and in the end all are
+        /// one range again.
+        #[test]
+        fn no_byte_is_given_out_twice_and_none_is_lost(
+            steps in prop::collection::vec((1_usize..12, any::<prop::sample::Index>()), 1..200)
+        ) {
+            let mut free = Free::all(LEN);
+            let mut given = Vec::new();
+            let mut taken = [false; LEN];
+            for (len, which) in steps {
+                if let Some(at) = free.take(len) {
+                    for byte in &mut taken[at..at + len] {
+                        prop_assert!(!std::mem::replace(byte, true));
+                    }
+                    given.push((at, len));
+                } else if !given.is_empty() {
+                    let (at, len) = given.swap_remove(which.index(given.len()));
+                    taken[at..at + len].fill(false);
+                    free.put(at, len);
+                }
+                let free_bytes: usize = free.0.values().sum();
+                prop_assert_eq!(free_bytes, taken.iter().filter(|taken| !**taken).count());
+            }
+            for (at, len) in given {
+                free.put(at, len);
+            }
+            prop_assert_eq!(free.0.into_iter().collect::<Vec<_>>(), [(0, LEN)]);
+        }
+    }
+}
