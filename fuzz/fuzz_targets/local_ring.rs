@@ -76,10 +76,12 @@ enum Value {
     Add(i8),
 }
 
-/// Bytes before the first ring's, and of the marks.
-const HEADER: usize = 4096;
+/// Bytes before the first ring's.
+const HEADER: usize = 8192;
+/// Bytes of the marks.
+const MARKS: usize = 4096;
 /// Words with a meaning, and some more.
-const WORDS: usize = 128;
+const WORDS: usize = 160;
 
 /// One end, and the bytes that are on their way from it.
 struct End {
@@ -95,7 +97,7 @@ fuzz_target!(|input: Input| {
     let scribbled = SharedMemory::map(ring.as_fd(), HEADER + 4 * room, 0).unwrap();
     let b = Ring::join(ring.as_fd(), room).unwrap();
     let (one, fds) = Marks::create().unwrap();
-    let scribbled_marks = SharedMemory::map(fds.passed()[0], HEADER, 0).unwrap();
+    let scribbled_marks = SharedMemory::map(fds.passed()[0], MARKS, 0).unwrap();
     let [memory, peers, own]: [OwnedFd; 3] =
         fds.passed().map(|fd| fd.try_clone_to_owned().unwrap());
     let other = Marks::join(memory, peers, own).unwrap();

@@ -58,9 +58,19 @@ impl Buffer {
         {
             return Ok(Self { ptr, len, source: Some(source) });
         }
-        // SAFETY: the layout is not empty.
+        Self::allocated(layout)
+    }
+
+    /// As [`Self::try_new`], from the allocator.
+    pub(crate) fn try_own(len: usize) -> Result<Self, OutOfMemory> {
+        Self::layout(len).map_or_else(|| Self::try_new(len), Self::allocated)
+    }
+
+    /// Memory of the allocator.
+    fn allocated(layout: Layout) -> Result<Self, OutOfMemory> {
+        // SAFETY: a layout of these is not empty.
         let ptr = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(OutOfMemory)?;
-        Ok(Self { ptr, len, source: None })
+        Ok(Self { ptr, len: layout.size(), source: None })
     }
 
     fn layout(len: usize) -> Option<Layout> {

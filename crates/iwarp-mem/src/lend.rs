@@ -44,7 +44,8 @@ impl OwnedRegion {
     ///
     /// [`RegisterError`] when no STag can be had.
     pub fn new(table: &Arc<MemoryTable>, pd: PdId, len: usize) -> Result<Self, RegisterError> {
-        let buffer = Arc::new(Buffer::try_new(len)?);
+        // Lent bytes have Rust references, for which no other process may map them.
+        let buffer = Arc::new(Buffer::try_own(len)?);
         let stag = table.register_buffer(pd, &buffer, Access::LOCAL_WRITE, Scope::Domain)?;
         let owned = Self { table: Arc::clone(table), buffer, stag };
         owned.close();

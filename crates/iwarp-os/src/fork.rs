@@ -209,9 +209,10 @@ fn mark() -> &'static Mark {
     let made = wiped.map_or((&raw const UNWIPED).cast_mut(), NonNull::as_ptr);
     match MARK.compare_exchange(null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => {
-            // SAFETY: the handler closes descriptors and stores numbers, which is safe in a child
-            // of any process. Without it, for lack of memory, a child finds out when it asks.
-            unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+            // SAFETY: in a child, the handlers close descriptors, map and copy memory and store
+            // numbers, which is safe in a child of any process. Without them, for lack of memory, a
+            // child finds out when it asks.
+            unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
         }
         Err(_) => {
             if let Some(page) = wiped {
@@ -222,6 +223,14 @@ fn mark() -> &'static Mark {
     }
     // SAFETY: as above; it is stored by now.
     unsafe { &*MARK.load(Ordering::Acquire) }
+}
+
+extern "C" fn before() {
+    heap::inherit::before_fork();
+}
+
+extern "C" fn in_parent() {
+    heap::inherit::in_parent();
 }
 
 extern "C" fn in_child() {

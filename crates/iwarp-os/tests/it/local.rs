@@ -206,12 +206,12 @@ fn memory_that_is_gone_by_half_passes_no_wrong_byte() {
 /// A peer that writes into all words of the ring while this end uses it.
 #[test]
 fn a_peer_that_scribbles_ends_its_connection_only() {
-    const WORDS: usize = 4096 / 8;
+    const WORDS: usize = 8192 / 8;
     let done = AtomicBool::new(false);
     let mut noticed = 0;
     for seed in 1..40_u64 {
         let (a, fd) = Ring::create(64).unwrap();
-        let peer = iwarp_os::local::SharedMemory::map(fd.as_fd(), 4096 + 4 * 64, 0).unwrap();
+        let peer = iwarp_os::local::SharedMemory::map(fd.as_fd(), 8192 + 4 * 64, 0).unwrap();
         done.store(false, Ordering::Relaxed);
         thread::scope(|scope| {
             scope.spawn(|| {

@@ -59,7 +59,7 @@ fn child(name: &[u8]) -> ! {
 
 fn opened(peer: &Peer) -> PeerMemory {
     let memory = peer.open().unwrap();
-    assert_eq!(memory.probe(), Ok(()));
+    assert_eq!(memory.probe().map(drop), Ok(()));
     assert_eq!(peer.taste(&memory), Ok(BYTES));
     memory
 }
@@ -70,7 +70,7 @@ fn is_dead(peer: &Peer, memory: &PeerMemory) {
     // SAFETY: asks whether there is such a process.
     assert_eq!(unsafe { libc::kill(memory.process() as libc::pid_t, 0) }, 0);
     assert_eq!(peer.taste(memory), Err(ReadError::Dead));
-    assert_eq!(memory.probe(), Err(ReadError::Dead));
+    assert_eq!(memory.probe().map(drop), Err(ReadError::Dead));
     assert_eq!(peer.open().unwrap_err().kind(), std::io::ErrorKind::InvalidData);
 }
 
@@ -138,7 +138,7 @@ fn a_process_that_forks_or_starts_others_lives_on() {
         peer.tell(word);
         assert_eq!(peer.hear(), word);
         assert!(memory.lives());
-        assert_eq!((peer.taste(&memory), memory.probe()), (Ok(BYTES), Ok(())));
+        assert_eq!((peer.taste(&memory), memory.probe().map(drop)), (Ok(BYTES), Ok(())));
     }
 }
 
@@ -151,7 +151,7 @@ fn a_process_that_is_stopped_is_read() {
     let memory = opened(&peer);
     peer.signal(libc::SIGSTOP);
     until("it is stopped", || is_stopped(peer.child.id()));
-    assert_eq!((peer.taste(&memory), memory.probe()), (Ok(BYTES), Ok(())));
+    assert_eq!((peer.taste(&memory), memory.probe().map(drop)), (Ok(BYTES), Ok(())));
     peer.signal(libc::SIGCONT);
     peer.tell(b'f');
     assert_eq!(peer.hear(), b'f');

@@ -44,7 +44,7 @@ fn a_process_of_this_user_is_read_and_one_of_another_not_opened() {
         // SAFETY: a flag, which the change of users has taken away.
         unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0) };
         let memory = peer.open().unwrap();
-        assert_eq!(memory.probe(), Ok(()));
+        assert_eq!(memory.probe().map(drop), Ok(()));
         assert_eq!(peer.taste(&memory), Ok(BYTES));
     });
     // Root might read it by a privilege, which the other has not.
@@ -72,10 +72,10 @@ fn a_process_that_lets_nobody_read_it_refuses() {
         let memory = peer.open().unwrap();
         assert!(memory.lives());
         let refused = (Err(ReadError::Refused), Err(ReadError::Refused));
-        assert_eq!((memory.probe(), peer.taste(&memory)), refused);
+        assert_eq!((memory.probe().map(drop), peer.taste(&memory)), refused);
         peer.tell(b'd');
         assert_eq!(peer.hear(), b'd');
-        assert_eq!((memory.probe(), peer.taste(&memory)), (Ok(()), Ok(BYTES)));
+        assert_eq!((memory.probe().map(drop), peer.taste(&memory)), (Ok(()), Ok(BYTES)));
     });
 }
 
@@ -99,7 +99,7 @@ fn a_process_that_becomes_another_users_refuses() {
         let memory = peer.open().unwrap();
         assert!(memory.lives());
         let refused = (Err(ReadError::Refused), Err(ReadError::Refused));
-        assert_eq!((memory.probe(), peer.taste(&memory)), refused);
+        assert_eq!((memory.probe().map(drop), peer.taste(&memory)), refused);
     });
 }
 
@@ -168,10 +168,10 @@ fn a_sandbox_without_the_call_refuses() {
         (libc::EFAULT, ReadError::Gone),
     ] {
         let call = libc::SYS_process_vm_readv;
-        let seen = in_sandbox(call, error, || (read(), memory.probe()));
+        let seen = in_sandbox(call, error, || (read(), memory.probe().map(drop)));
         assert_eq!(seen, (Err(expected), Err(expected)));
     }
-    assert_eq!((read(), memory.probe()), (Ok(8), Ok(())));
+    assert_eq!((read(), memory.probe().map(drop)), (Ok(8), Ok(())));
 }
 
 #[test]

@@ -40,7 +40,7 @@ fn shared() -> Arc<Shared> {
         offset: zero(),
     }));
     let shared = Shared { ranges, act: Act(zero()), words: [zero(), AtomicU64::new(100)] };
-    shared.ranges.put(&range(0));
+    assert!(shared.ranges.put(&range(0), &shared.act));
     Arc::new(shared)
 }
 
@@ -91,7 +91,7 @@ fn a_range_is_found_as_a_whole_and_with_the_memory_that_it_names() {
         let owner = thread::spawn(move || {
             owner.ranges.clear();
             owner.words[0].store(7, Ordering::Relaxed);
-            owner.ranges.put(&range(1));
+            owner.ranges.put(&range(1), &owner.act);
         });
         if let Some(copied) = shared.copy() {
             assert!(copied == (range(0), 0) || copied == (range(1), 100), "{copied:?}");

@@ -56,6 +56,8 @@
 //! one, requests behind it are answered after that, or never. These Reads use the
 //! spare depths of [`Terms`] where the peer granted one, otherwise what the program leaves
 //! free; a peer that takes no Reads at all acknowledges nothing, and requests complete as without.
+//! None is sent where the caller learns by other means what the peer has taken in
+//! ([`Qp::peer_has`]).
 //! Requests that were sent and not acknowledged when the stream ends are flushed.
 //!
 //! # Messages without a receive
@@ -475,6 +477,21 @@ impl Qp {
         self.sq.complete(self.sq.last_posted());
         self.reap();
         Ok(())
+    }
+
+    /// The peer has taken in all octets before `position` of the stream, and is going to say more of
+    /// that without being asked: no acknowledgement is asked for any more.
+    pub fn peer_has(&mut self, position: u64) {
+        let before = self.outbound.peer_has.replace(position);
+        if before != Some(position) {
+            self.sq.acknowledged_before(position);
+            self.reap();
+        }
+    }
+
+    /// True if requests were sent that complete when the peer has taken them in.
+    pub const fn awaits_acknowledgement(&self) -> bool {
+        self.sq.awaits_acknowledgement()
     }
 
     /// Posts a receive work request.

@@ -122,6 +122,8 @@ pub(crate) struct Outbound {
     rnr_retry: Option<u8>,
     /// The way past TCP that is to be offered.
     pub(crate) offer: Unsaid,
+    /// The position of the stream up to which the peer has taken it in, where it says so unasked.
+    pub(crate) peer_has: Option<u64>,
     /// The reason for which the stream stays with TCP, which the peer is to learn.
     pub(crate) decline: Option<u64>,
     /// The number that the last frame is to say: messages that were received.
@@ -457,6 +459,7 @@ impl Qp {
     #[inline]
     fn may_acknowledge(&mut self, more: bool) -> bool {
         if self.stream != Stream::Operating
+            || self.outbound.peer_has.is_some()
             || !self.sq.wants_acknowledgement()
             || !self.orq.may_acknowledge()
         {
@@ -746,6 +749,10 @@ impl Qp {
         while sq.pop_taken(position, config.qp, |event| events.push_back(event)) {}
         if !self.sq.is_empty() {
             self.sq.taken(position);
+            if let Some(position) = self.outbound.peer_has {
+                // It may have said so before this end knew that they were taken.
+                self.sq.acknowledged_before(position);
+            }
             self.reap();
         } else if self.state == QpState::Sqd {
             self.report_drained();
@@ -756,7 +763,8 @@ impl Qp {
             _ => {}
         }
         let (disposition, connected) = (self.disposition(), self.is_connected());
-        Taken { more: self.wants_transmit(), disposition, connected }
+        let awaited = self.sq.awaits_acknowledgement();
+        Taken { more: self.wants_transmit(), awaited, disposition, connected }
     }
 }
 

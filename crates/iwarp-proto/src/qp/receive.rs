@@ -96,6 +96,13 @@ pub struct Receiver<D> {
     stalled: bool,
     /// The memory that the peer has named last.
     named: Named,
+    /// The octets of the stream that were used.
+    used: u64,
+    /// The position of the stream at which the frame begins that is being taken, of those that may
+    /// have to wait.
+    frame: u64,
+    /// The position from which on nothing was delivered: the stream has ended.
+    lost: Option<u64>,
 }
 
 impl<D: Deframe> Receiver<D> {
@@ -117,6 +124,9 @@ impl<D: Deframe> Receiver<D> {
             held: None,
             stalled: false,
             named: Named { stag: Stag(0), read: false },
+            used: 0,
+            frame: 0,
+            lost: None,
         }
     }
 
@@ -141,8 +151,24 @@ impl<D: Deframe> Receiver<D> {
         pool: &P,
         input: &mut [u8],
     ) -> usize {
+        let before = self.used;
+        let used = self.receive_some(qp, memory, pool, input);
+        self.used = before + used as u64;
+        used
+    }
+
+    #[inline(always)]
+    fn receive_some<S: Shared, M: Memory, P: ReceivePool + ?Sized>(
+        &mut self,
+        qp: &S,
+        memory: &M,
+        pool: &P,
+        input: &mut [u8],
+    ) -> usize {
+        let before = self.used;
         let mut used = 0;
         loop {
+            self.used = before + used as u64;
             // A segment that begins is judged by the queue pair, which knows whether it has ended.
             let asks = self.streaming.is_some() || self.has_waiting();
             if asks && self.has_ended(qp) {
@@ -161,6 +187,7 @@ impl<D: Deframe> Receiver<D> {
                 continue;
             }
             let left = &mut input[used..];
+            self.frame = self.used;
             let mut step = 0;
             if self.streaming.is_none() {
                 step = self.short_step(qp, memory, pool, left);
@@ -172,6 +199,7 @@ impl<D: Deframe> Receiver<D> {
                 };
             }
             used += step;
+            self.used = before + used as u64;
             if self.stalled || (used == input.len() && !self.has_waiting()) {
                 return used;
             }
@@ -203,6 +231,20 @@ impl<D: Deframe> Receiver<D> {
     #[inline]
     pub fn has_waiting(&self) -> bool {
         !self.park.is_empty() || self.held.is_some()
+    }
+
+    /// The octets of the stream that were used and belong to messages that wait for receives, or
+    /// stand behind such ones. All others were dealt with.
+    #[inline]
+    pub fn waiting(&self) -> u64 {
+        self.lost.or(self.first_waiting()).map_or(0, |first| self.used - first)
+    }
+
+    /// The position of the stream at which the first message begins that waits for a receive.
+    fn first_waiting(&self) -> Option<u64> {
+        let first = self.park.front().map(|message| message.start);
+        // A frame that is held comes behind messages that are parked.
+        first.or(self.held.as_ref().map(|_| self.frame))
     }
 
     /// The memory that a request of the peer's has named last, since this was asked; it may have
@@ -256,6 +298,8 @@ impl<D: Deframe> Receiver<D> {
     }
 
     fn forget_parked(&mut self) {
+        let first = self.first_waiting().unwrap_or(self.used);
+        self.lost.get_or_insert(first);
         self.park.clear();
         self.held = None;
         self.stalled = false;
@@ -279,7 +323,9 @@ impl<D: Deframe> Receiver<D> {
                 let mut octets = Vec::new();
                 append(&mut octets, payload)?;
                 self.park.try_reserve(1)?;
-                self.park.push_back(Parked { header, opcode, write, before, octets, whole: last });
+                let start = self.frame;
+                let whole = last;
+                self.park.push_back(Parked { header, opcode, write, before, octets, start, whole });
             }
         }
         Ok(())
@@ -361,6 +407,7 @@ impl<D: Deframe> Receiver<D> {
         if let Some(streaming) = &mut self.streaming {
             streaming.done += n;
             streaming.left -= n;
+            self.used += n as u64;
             self.deframer.advance(n);
         }
     }
@@ -392,7 +439,8 @@ impl<D: Deframe> Receiver<D> {
                     let run =
                         Run::begin(memory, (self.who, self.receives), plan, &self.sges, ulpdu);
                     if let Some(run) = run {
-                        return frame.consumed + self.go_on(qp, memory, pool, run, rest);
+                        let first = frame.consumed;
+                        return first + self.go_on(qp, memory, pool, (run, first), rest);
                     }
                 }
                 if !self.carry_out(qp, memory, plan, ulpdu) {
@@ -407,17 +455,18 @@ impl<D: Deframe> Receiver<D> {
         }
     }
 
-    /// Takes whole frames that continue the message of the segment that was placed, and the one
-    /// behind them.
+    /// Takes whole frames that continue the message of the segment that was placed, of `first`
+    /// octets, and the one behind them.
     fn go_on<S: Shared, M: Memory, P: ReceivePool + ?Sized>(
         &mut self,
         qp: &S,
         memory: &M,
         pool: &P,
-        mut run: Run<M::Use<'_>>,
+        (mut run, first): (Run<M::Use<'_>>, usize),
         input: &mut [u8],
     ) -> usize {
         let (mut used, mut newest) = (0, 0..0);
+        let (start, begin) = (self.frame, self.frame + first as u64);
         let next = loop {
             if run.is_over() {
                 break Ok(None);
@@ -425,6 +474,7 @@ impl<D: Deframe> Receiver<D> {
             match self.deframer.next(&mut input[used..]) {
                 Ok(Some(frame)) => {
                     let ulpdu = used + frame.start..used + frame.start + frame.len;
+                    self.frame = begin + used as u64;
                     used += frame.consumed;
                     if !run.place(&input[ulpdu.clone()]) {
                         break Ok(Some(ulpdu));
@@ -437,7 +487,11 @@ impl<D: Deframe> Receiver<D> {
         };
         match run.end() {
             Some(more) => {
-                let follow = qp.with(|qp| qp.end_segments(&input[newest], &more));
+                let end = |qp: &mut Qp| (qp.end_segments(&input[newest], &more), qp.receives());
+                let (follow, goes_on) = qp.with(end);
+                if !goes_on {
+                    self.lost.get_or_insert(start);
+                }
                 self.follow(qp, memory, follow);
             }
             None => self.finish(qp, memory, Ok(())),
@@ -484,7 +538,10 @@ impl<D: Deframe> Receiver<D> {
     ) -> bool {
         let payload = Header::payload_of(ulpdu);
         let placed = match plan {
-            Plan::Discard | Plan::NeedReceive => return true,
+            Plan::Discard | Plan::NeedReceive => {
+                self.lost.get_or_insert(self.frame);
+                return true;
+            }
             Plan::Stall => {
                 self.stalled = true;
                 return false;
@@ -525,8 +582,23 @@ impl<D: Deframe> Receiver<D> {
         plan
     }
 
-    fn finish<S: Shared, M: Memory>(&self, qp: &S, memory: &M, placed: Result<(), AccessError>) {
-        self.follow(qp, memory, qp.with(|qp| qp.end_segment(placed)));
+    fn finish<S: Shared, M: Memory>(
+        &mut self,
+        qp: &S,
+        memory: &M,
+        placed: Result<(), AccessError>,
+    ) {
+        let (follow, goes_on) = qp.with(|qp| (qp.end_segment(placed), qp.receives()));
+        self.note_end(goes_on);
+        self.follow(qp, memory, follow);
+    }
+
+    /// A segment was taken, with which the stream goes on or has ended.
+    #[inline]
+    fn note_end(&mut self, goes_on: bool) {
+        if !goes_on {
+            self.lost.get_or_insert(self.frame);
+        }
     }
 
     fn follow<S: Shared, M: Memory>(&self, qp: &S, memory: &M, follow: Follow) {
@@ -585,12 +657,9 @@ impl<D: Deframe> Receiver<D> {
                 self.stalled = true;
                 return 0;
             }
+            Plan::Discard => drop(self.lost.get_or_insert(self.frame)),
             // Messages without payload fit into WHOLE_MAX: the queue pair refused this one.
-            Plan::Discard
-            | Plan::NeedReceive
-            | Plan::Nothing
-            | Plan::Value(_)
-            | Plan::Check { .. } => {}
+            Plan::NeedReceive | Plan::Nothing | Plan::Value(_) | Plan::Check { .. } => {}
         }
         self.streaming = Some(streaming);
         let used = D::HEAD + header_len;
@@ -635,6 +704,7 @@ impl<D: Deframe> Receiver<D> {
             }
             streaming.done += n;
             streaming.left -= n;
+            self.used += n as u64;
             self.deframer.advance(n);
             // A frame without a trailer ends here.
             if streaming.left > 0 || streaming.trailer > 0 {

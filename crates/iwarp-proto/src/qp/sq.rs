@@ -502,6 +502,34 @@ impl SendQueue {
         self.acks.arrived = self.acks.arrived.max(below);
     }
 
+    /// The peer has everything whose octets stand before `position` of the stream.
+    pub(crate) fn acknowledged_before(&mut self, position: u64) {
+        let mut number = self.acks.arrived.max(self.ring.head());
+        while number < self.next {
+            let wqe = self.ring.at(number);
+            match wqe.progress {
+                Progress::Sent(end) if end <= position => {
+                    wqe.progress = Progress::Done(WcStatus::Success);
+                    if number >= self.acks.covered {
+                        self.acks.pending -= 1;
+                        self.acks.pending_octets -= u64::from(wqe.length);
+                    }
+                }
+                Progress::Sent(_) | Progress::Built(_) => break,
+                Progress::Started if wqe.op.is_one_way() => break,
+                Progress::Posted | Progress::Started | Progress::Done(_) => {}
+            }
+            number += 1;
+        }
+        self.acks.arrived = number;
+        self.acks.covered = self.acks.covered.max(number);
+    }
+
+    /// True if a request was sent that is not known to have arrived.
+    pub(crate) const fn awaits_acknowledgement(&self) -> bool {
+        self.acks.on && self.acks.wanted > self.acks.arrived
+    }
+
     /// The oldest request that has not ended and that `is_it` picks; only where acknowledgements
     /// are waited for, as requests that are sent are forgotten elsewhere.
     pub(crate) fn find_sent(&mut self, is_it: impl Fn(&SendWqe) -> bool) -> Option<u64> {
@@ -669,5 +697,42 @@ mod tests {
         let ended: [WcStatus; 4] = core::array::from_fn(status);
         assert_eq!(ended[0], WcStatus::Success);
         assert_eq!(ended[1..], [WcStatus::Flushed; 3]);
+    }
+
+    /// By the positions at which they end, however the peer's words and the stream's come.
+    #[test]
+    fn requests_that_the_peer_has_taken_in_are_done() {
+        let mut queue = SendQueue::new(8);
+        queue.await_acknowledgements();
+        for wr_id in 0..6 {
+            let request = SendRequest::new(wr_id, SendOp::SEND, Payload::Inline(&[]));
+            // One in three asks for no completion.
+            let request = if wr_id % 3 == 2 { request } else { request.signaled() };
+            queue.post(&Config::default(), &request).unwrap();
+            queue.next_unstarted().unwrap();
+            queue.start();
+            queue.built(wr_id, 10 * (wr_id + 1));
+        }
+        let mut done = |queue: &mut SendQueue| {
+            let mut count = 0;
+            while queue.pop_done(QpId(0), |_| ()) {
+                count += 1;
+            }
+            count
+        };
+        // The stream has not taken them: the peer cannot have them.
+        queue.acknowledged_before(60);
+        assert_eq!(done(&mut queue), 0);
+        queue.taken(45);
+        queue.acknowledged_before(19);
+        assert_eq!(done(&mut queue), 1);
+        assert!(queue.awaits_acknowledgement());
+        queue.acknowledged_before(20);
+        assert_eq!(done(&mut queue), 2);
+        queue.taken(60);
+        queue.acknowledged_before(60);
+        assert_eq!(done(&mut queue), 3);
+        assert!(!queue.awaits_acknowledgement() && queue.is_empty());
+        assert_eq!((queue.acks.pending, queue.acks.pending_octets), (0, 0));
     }
 }

@@ -251,6 +251,8 @@ impl Transmit {
 pub struct Taken {
     /// There is something to send.
     pub more: bool,
+    /// Requests complete when the peer has taken in what was sent.
+    pub awaited: bool,
     /// The fate of the stream once all that was built is taken.
     pub disposition: Disposition,
     /// See [`Qp::is_connected`].
@@ -292,6 +294,12 @@ impl<F: Frame> Transmitter<F> {
         };
         new.set_mulpdu(mulpdu);
         new
+    }
+
+    /// Octets of the stream that were taken.
+    #[cfg(test)]
+    pub(crate) const fn position(&self) -> u64 {
+        self.taken
     }
 
     /// Octets of the largest ULPDU from now on, within the limits of the framing

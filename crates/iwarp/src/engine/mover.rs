@@ -47,6 +47,16 @@ pub(crate) struct DirectAtomic<'a> {
     pub(crate) room: &'a [Sge],
 }
 
+/// The outcome of a Write or Atomic that was to be carried out at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum AtOnce {
+    Done,
+    /// It is to be posted.
+    No,
+    /// The peer may have it or not.
+    Lost,
+}
+
 /// Moves the bytes of one stream, for the one endpoint that it belongs to.
 pub(crate) trait StreamMover: fmt::Debug + Send + Sync {
     /// Sends what can be sent.
@@ -78,11 +88,11 @@ pub(crate) trait StreamMover: fmt::Debug + Send + Sync {
     /// to be posted; some of the room may hold bytes already.
     fn read_at_once(&self, read: &DirectRead<'_>) -> bool;
     /// Places bytes of a Write at once, if the memory is that of another process which this one
-    /// maps, and all that was sent before has arrived there. False where the Write is to be posted;
-    /// some of the bytes may have been placed, but not the last.
-    fn write_at_once(&self, write: &DirectWrite<'_>) -> bool;
-    /// Carries out an Atomic at once, likewise. False where nothing was done.
-    fn update_at_once(&self, atomic: &DirectAtomic<'_>) -> bool;
+    /// maps, and all that was sent before has arrived there. Where the Write is to be posted, some of
+    /// the bytes may have been placed, but not the last.
+    fn write_at_once(&self, write: &DirectWrite<'_>) -> AtOnce;
+    /// Carries out an Atomic at once, likewise.
+    fn update_at_once(&self, atomic: &DirectAtomic<'_>) -> AtOnce;
     /// A request was carried out so, and is reported: so many bytes were read, or written.
     fn was_done_at_once(&self, read: u64, written: u64);
     /// The Reads that were carried out so.

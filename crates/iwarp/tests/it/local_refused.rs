@@ -198,7 +198,7 @@ fn a_ring_without_more_pages_goes_on_with_those_that_it_has() {
     const POPULATE_WRITE: u32 = 23;
     let more = Refused {
         tests: [(2, u32::MAX, POPULATE_WRITE), NO_TEST],
-        above: Some((1, 4096)),
+        above: Some((1, 8192)),
         ..Refused::new(libc::SYS_madvise)
     };
     for first in [true, false] {

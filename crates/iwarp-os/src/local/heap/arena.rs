@@ -7,14 +7,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::{NonNull, null_mut};
 
 use rustix::fs::{FallocateFlags, fallocate};
-use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags};
 
 use super::free::Free;
 use super::inherit;
 use crate::fd::PassedFd;
 use crate::local::memory::{memfd, seal};
 
-/// See the [module](self). It is never unmapped: peers know it by its number.
+/// See the [module](self). A page of it that is in no block holds zeros. It is never unmapped: peers know it by its number.
 #[derive(Debug)]
 pub(super) struct Arena {
     number: usize,
@@ -24,6 +24,8 @@ pub(super) struct Arena {
     free: Free,
     /// Pages that are this process's alone, from and to.
     taken: Vec<[usize; 2]>,
+    /// Another process may know it.
+    is_passed: bool,
 }
 
 // SAFETY: a mapping belongs to no thread. This type touches no byte of it.
@@ -46,14 +48,47 @@ impl Arena {
         if most.is_some_and(|most| most < len as u64) {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
+        inherit::prepare()?;
         let fd = PassedFd::from(memfd(c"iwarp-memory")?);
         rustix::fs::ftruncate(&fd, len as u64)?;
         seal(fd.as_fd())?;
         // SAFETY: a new mapping where the system likes it.
         let first = unsafe { rustix::mm::mmap(null_mut(), len, RIGHTS, MapFlags::SHARED, &fd, 0)? };
         let first = NonNull::new(first.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        inherit::note(number, first.as_ptr().expose_provenance(), len, fd.as_fd());
-        Ok(Self { number, first, len, fd, free: Free::all(len), taken: Vec::new() })
+        let arena = Self {
+            number,
+            first,
+            len,
+            fd,
+            free: Free::all(len),
+            taken: Vec::new(),
+            is_passed: false,
+        };
+        // Systems and sandboxes without it keep the pages of blocks that are freed.
+        arena.clear(0, rustix::param::page_size()).inspect_err(|_| arena.unmap())?;
+        inherit::note(number, first.as_ptr().expose_provenance(), len, arena.fd.as_fd());
+        Ok(arena)
+    }
+
+    pub(super) fn number(&self) -> usize {
+        self.number
+    }
+
+    /// Its descriptor goes to another process.
+    pub(super) fn note_passed(&mut self) {
+        self.is_passed = true;
+    }
+
+    /// Unmaps one that has no block, and that no other process knows.
+    pub(super) fn give_back(self) {
+        inherit::forget(self.number);
+        self.unmap();
+    }
+
+    /// Undoes the mapping of one that nothing knows.
+    fn unmap(&self) {
+        // SAFETY: made by `create`, and nothing refers to it.
+        let _ = unsafe { rustix::mm::munmap(self.first.as_ptr().cast(), self.len) };
     }
 
     pub(super) fn first(&self) -> usize {
@@ -85,28 +120,23 @@ impl Arena {
     /// Whole pages of zeros, not used by another.
     pub(super) fn allocate(&mut self, len: usize) -> Option<NonNull<u8>> {
         let at = self.free.take(len)?;
-        if self.clear(at, len).is_err() {
-            self.free.put(at, len);
-            return None;
-        }
         NonNull::new(self.first.as_ptr().wrapping_add(at))
     }
 
-    /// Gives the pages of a block back to the system.
-    pub(super) fn free(&mut self, addr: usize, len: usize) {
+    /// Gives the pages of a block back to the system. True if it may go itself then.
+    pub(super) fn free(&mut self, addr: usize, len: usize) -> bool {
         let at = addr - self.first();
+        let cleared = self.clear(at, len);
         // Where pages were taken away, a peer may still store into those that were there before:
         // the place stays unused.
         if !self.shares(addr, len) {
-            let advice = rustix::mm::Advice::LinuxDontNeed;
             let place = self.first.as_ptr().wrapping_add(at).cast();
             // SAFETY: no other has these bytes.
-            let _ = unsafe { rustix::mm::madvise(place, len, advice) };
-            return;
+            let _ = unsafe { rustix::mm::madvise(place, len, Advice::LinuxDontNeed) };
+        } else if cleared.is_ok() {
+            self.free.put(at, len);
         }
-        // Without that they are cleared when a block has them again.
-        let _ = self.clear(at, len);
-        self.free.put(at, len);
+        !self.is_passed && self.free.is_all(self.len)
     }
 
     /// Has bytes be zeros, without pages.
@@ -115,37 +145,57 @@ impl Arena {
         Ok(rustix::io::retry_on_intr(|| fallocate(&self.fd, flags, at as u64, len as u64))?)
     }
 
+    /// The pages of these bytes, from and to.
+    fn pages_of(&self, addr: usize, len: usize) -> [usize; 2] {
+        let page = rustix::param::page_size();
+        let at = addr - self.first();
+        [at & !(page - 1), (at + len).next_multiple_of(page).min(self.len)]
+    }
+
+    /// No process is shown these bytes from now on. Says the address and length of their pages.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfMemory`.
+    pub(super) fn keep_for_itself(
+        &mut self,
+        addr: usize,
+        len: usize,
+    ) -> io::Result<(usize, usize)> {
+        let [at, end] = self.pages_of(addr, len);
+        self.taken.try_reserve(1).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        self.taken.push([at, end]);
+        Ok((self.first() + at, end - at))
+    }
+
     /// See [`Heap::take_away`](super::Heap::take_away).
     pub(super) fn take_away(&mut self, addr: usize, len: usize) -> io::Result<()> {
-        let page = rustix::param::page_size();
-        let at = (addr - self.first()) & !(page - 1);
-        let end = (addr - self.first() + len).next_multiple_of(page).min(self.len);
-        self.taken.try_reserve(1).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let [at, end] = self.pages_of(addr, len);
         let (place, len) = (self.first.as_ptr().wrapping_add(at), end - at);
         // SAFETY: a new mapping where the system likes it.
         let own = unsafe {
             rustix::mm::mmap_anonymous(null_mut(), len, RIGHTS, MapFlags::PRIVATE)?.cast::<u8>()
         };
+        let _admitted = iwarp_mem::admit_faults();
         // SAFETY: both are mapped, of this length and apart; others may write to the first.
         let copied = unsafe { iwarp_mem::copy_out(own, place, len) };
-        let moved =
-            copied.map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory)).and_then(|()| {
-                if !inherit::note_taken(self.number, at, end) {
-                    return Err(io::ErrorKind::OutOfMemory.into());
-                }
-                // SAFETY: it takes the place of pages of the arena, and holds the same bytes.
-                unsafe {
-                    let flags = MremapFlags::MAYMOVE;
-                    rustix::mm::mremap_fixed(own.cast(), len, len, flags, place.cast())?;
-                }
-                Ok(())
-            });
-        if moved.is_err() {
+        // Without room for the note a child shares these pages with the peers.
+        let note = inherit::note_taken(self.number, at, end);
+        let moved = copied.is_ok().then(|| {
+            let flags = MremapFlags::MAYMOVE;
+            // SAFETY: it takes the place of pages of the arena, and holds the same bytes.
+            unsafe { rustix::mm::mremap_fixed(own.cast(), len, len, flags, place.cast()) }
+        });
+        if !matches!(moved, Some(Ok(_))) {
+            if let Some(note) = note {
+                note.forget();
+            }
             // SAFETY: made above, and not moved.
             let _ = unsafe { rustix::mm::munmap(own.cast(), len) };
-            return moved;
+            return Err(io::ErrorKind::OutOfMemory.into());
         }
-        self.taken.push([at, end]);
+        // Of the old pages, those that a peer stores into come back.
+        let _ = self.clear(at, len);
         Ok(())
     }
 }

@@ -14,6 +14,11 @@ impl Free {
         Self(BTreeMap::from([(0, len)]))
     }
 
+    /// True if all bytes of an arena of this length are free.
+    pub(super) fn is_all(&self, len: usize) -> bool {
+        self.0.get(&0) == Some(&len)
+    }
+
     /// The beginning of `len` bytes, which are not free any more: the first that are there.
     pub(super) fn take(&mut self, len: usize) -> Option<usize> {
         let (&at, &there) = self.0.iter().find(|(_, there)| **there >= len)?;

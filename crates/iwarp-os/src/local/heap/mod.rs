@@ -15,18 +15,16 @@
 //! are used, as an allocator's do.
 //!
 //! A block begins on a page, and its pages are no other block's. Freed pages go back to the system,
-//! and a process that stores there later stores into new pages, which are cleared again before a
-//! block has them: a block is zeros at first, also after that. A process that stores into a block
-//! after it was told not to is kept from that: its owner waits for it, and if it does not come to
-//! an end, [takes the pages away](Heap::take_away).
+//! so a block is zeros at first. A process that stores into a block after it was told not to is kept
+//! from that: its owner waits for it, and if it does not come to an end, [takes the pages
+//! away](Heap::take_away).
 //!
 //! # Forked children
 //!
-//! A child keeps the blocks of its parent, as it does with all memory, by mappings of its own
-//! (`MAP_PRIVATE`): what it stores there the parent does not see. Until it has stored into a page it
-//! may see what the parent stores. The child's first call of this library, or its fork handler,
-//! makes the change; a child that was made around the C library and stores before that stores into
-//! the parent's memory.
+//! A child keeps the blocks of its parent as it keeps all memory, each with its own contents from
+//! then on, by mappings of its own (`MAP_PRIVATE`) of which it copies the pages that are there. Its
+//! fork handler does that, for which the parent's waits. A child that was made around the C library
+//! does it with its first call of this library: before that it shares the blocks with its parent.
 
 mod arena;
 mod free;
@@ -61,7 +59,16 @@ static HEAP: PerProcess<Mutex<Heap>> = PerProcess::new();
 /// The arenas of this process.
 #[derive(Debug, Default)]
 pub struct Heap {
-    arenas: Vec<Arena>,
+    /// By their numbers.
+    arenas: Vec<Option<Arena>>,
+    /// The system lets this process have none.
+    is_refused: bool,
+}
+
+/// True unless the system may have what was missing later.
+fn is_for_good(error: &io::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, InvalidInput, PermissionDenied, Unsupported};
+    matches!(error.kind(), FileTooLarge | InvalidInput | PermissionDenied | Unsupported)
 }
 
 /// The heap of this process as a source of memory for buffers.
@@ -97,9 +104,9 @@ impl Heap {
     /// [taken away](Self::take_away).
     pub fn find(addr: usize, len: usize) -> Option<ArenaPlace> {
         let heap = heap();
-        let at = heap.arenas.iter().position(|arena| arena.shares(addr, len))?;
-        let offset = addr - heap.arenas[at].first();
-        Some(ArenaPlace { arena: u32::try_from(at).ok()?, offset: offset as u64 })
+        let arena = heap.arenas.iter().flatten().find(|arena| arena.shares(addr, len))?;
+        let offset = (addr - arena.first()) as u64;
+        Some(ArenaPlace { arena: u32::try_from(arena.number()).ok()?, offset })
     }
 
     /// Calls `pass` with the descriptor of an arena and its length in bytes.
@@ -111,39 +118,62 @@ impl Heap {
         arena: u32,
         pass: impl FnOnce(BorrowedFd<'_>, u64) -> io::Result<T>,
     ) -> io::Result<T> {
-        let heap = heap();
-        let arena = usize::try_from(arena).ok().and_then(|number| heap.arenas.get(number));
+        let mut heap = heap();
+        let arena = heap.arenas.get_mut(arena as usize).and_then(Option::as_mut);
         let arena = arena.ok_or(io::ErrorKind::NotFound)?;
+        arena.note_passed();
         pass(arena.descriptor(), arena.len() as u64)
     }
 
-    /// Gives this process other pages in the place of those of these bytes, with what they hold,
-    /// and has no other process map those: one that stores there stores where nothing looks. Bytes
-    /// that this process stores meanwhile may get lost.
+    /// [Finds](Self::find) nothing in the pages of these bytes any more, and says their address and
+    /// length.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` where the bytes are not in an arena; `OutOfMemory`.
+    pub fn keep_for_itself(addr: usize, len: usize) -> io::Result<(usize, usize)> {
+        let mut heap = heap();
+        let arena = heap.arenas.iter_mut().flatten().find(|arena| arena.holds(addr, len));
+        arena.ok_or(io::ErrorKind::NotFound)?.keep_for_itself(addr, len)
+    }
+
+    /// Gives this process other pages in the place of those of these bytes, with what they hold: a
+    /// process that maps the old ones and stores there stores where nothing looks. No process may be
+    /// shown them any more ([`keep_for_itself`](Self::keep_for_itself)). Bytes that this process
+    /// stores meanwhile may get lost.
     ///
     /// # Errors
     ///
     /// `NotFound` where the bytes are not in an arena; shortages. Then the pages stay.
     pub fn take_away(addr: usize, len: usize) -> io::Result<()> {
         let mut heap = heap();
-        let arena = heap.arenas.iter_mut().find(|arena| arena.holds(addr, len));
+        let arena = heap.arenas.iter_mut().flatten().find(|arena| arena.holds(addr, len));
         arena.ok_or(io::ErrorKind::NotFound)?.take_away(addr, len)
     }
 
     fn allocate(&mut self, len: usize) -> Option<NonNull<u8>> {
         let len = len.checked_next_multiple_of(rustix::param::page_size())?;
-        if let Some(first) = self.arenas.iter_mut().find_map(|arena| arena.allocate(len)) {
-            return Some(first);
+        let first = self.arenas.iter_mut().flatten().find_map(|arena| arena.allocate(len));
+        if first.is_some() {
+            return first;
         }
-        let number = self.arenas.len();
-        if number == ARENAS {
+        let free = self.arenas.iter().position(Option::is_none);
+        let number = free.unwrap_or(self.arenas.len());
+        if number == ARENAS || self.is_refused {
             return None;
         }
         self.arenas.try_reserve(1).ok()?;
         let size = len.max(FIRST << (number / 8));
-        let mut arena = Arena::create(number, size).ok()?;
+        let made = Arena::create(number, size);
+        if made.as_ref().is_err_and(is_for_good) {
+            self.is_refused = true;
+        }
+        let mut arena = made.ok()?;
         let first = arena.allocate(len);
-        self.arenas.push(arena);
+        match self.arenas.get_mut(number) {
+            Some(place) => *place = Some(arena),
+            None => self.arenas.push(Some(arena)),
+        }
         USED.store(true, Ordering::Relaxed);
         first
     }
@@ -151,8 +181,13 @@ impl Heap {
     /// Takes the bytes of a block back. A child keeps those of its parent.
     fn free(&mut self, addr: usize, len: usize) {
         let len = len.next_multiple_of(rustix::param::page_size());
-        if let Some(arena) = self.arenas.iter_mut().find(|arena| arena.holds(addr, len)) {
-            arena.free(addr, len);
+        let is_its =
+            |arena: &Option<Arena>| arena.as_ref().is_some_and(|arena| arena.holds(addr, len));
+        let Some(number) = self.arenas.iter().position(is_its) else { return };
+        let arena = &mut self.arenas[number];
+        // The first one stays for the next block. Others may know of one that was passed.
+        if arena.as_mut().is_some_and(|arena| arena.free(addr, len)) && number > 0 {
+            arena.take().into_iter().for_each(Arena::give_back);
         }
     }
 }

@@ -99,6 +99,21 @@ fn bytes_are_found_only_in_their_arena() {
     assert_eq!(unknown.kind(), io::ErrorKind::NotFound);
 }
 
+/// Memory of which no other process knows goes back whole.
+#[test]
+fn an_arena_without_blocks_is_given_back() {
+    let kept = Block::new(PAGE);
+    let large = Block::new(64 << 20);
+    let (addr, place) = (large.addr(), large.place());
+    assert_ne!(place.arena, kept.place().arena);
+    drop(large);
+    if place.arena > 0 {
+        let gone = Heap::pass(place.arena, |_, _| Ok(())).unwrap_err();
+        assert_eq!(gone.kind(), io::ErrorKind::NotFound);
+    }
+    assert!(!HeapBuffers.holds(addr, 1));
+}
+
 /// A peer that goes on storing stores where nothing looks.
 #[test]
 fn pages_that_were_taken_away_keep_their_bytes_and_are_no_peer_s() {
@@ -106,6 +121,8 @@ fn pages_that_were_taken_away_keep_their_bytes_and_are_no_peer_s() {
     let (mapped, at) = (block.mapped(), block.place().offset);
     (0..block.len).for_each(|at| block.byte(at).store(at as u8, Ordering::Relaxed));
     // A part of a page takes the page.
+    let pages = Heap::keep_for_itself(block.addr() + PAGE + 10, 20).unwrap();
+    assert_eq!(pages, (block.addr() + PAGE, PAGE));
     Heap::take_away(block.addr() + PAGE + 10, 20).unwrap();
     assert!((0..block.len).all(|at| block.byte(at).load(Ordering::Relaxed) == at as u8));
     assert!(
@@ -130,6 +147,7 @@ fn pages_that_were_taken_away_keep_their_bytes_and_are_no_peer_s() {
 #[test]
 fn a_child_keeps_blocks_for_itself() {
     let block = Block::new(3 * PAGE);
+    Heap::keep_for_itself(block.addr() + PAGE, PAGE).unwrap();
     Heap::take_away(block.addr() + PAGE, PAGE).unwrap();
     for page in 0..3 {
         block.byte(page * PAGE).store(1, Ordering::Relaxed);

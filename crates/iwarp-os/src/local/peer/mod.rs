@@ -92,20 +92,20 @@ impl PeerMemory {
         !self.status.is_inherited() && self.status.lives()
     }
 
-    /// Reads random bytes of the process and compares them with its page: the page is that
-    /// process's, and this process may read it.
+    /// Reads random bytes of the process and compares half of them with its page: the page is that
+    /// process's, and this process may read it. Returns the other half, by which that process knows
+    /// that it was read.
     ///
     /// # Errors
     ///
     /// As [`read`](Self::read); `Refused` also where the bytes are others.
-    pub fn probe(&self) -> Result<(), ReadError> {
-        let nonce = &self.status.nonce;
-        let len = nonce.len();
-        let from = RemotePart::new(self.status.nonce_at, len as u64).ok_or(ReadError::Gone)?;
-        let mut seen = [0; 16];
-        let mut room = [IoPartMut::new(&mut seen[..len])];
+    pub fn probe(&self) -> Result<[u8; 16], ReadError> {
+        let [mut nonce, mut secret] = [[0; 16]; 2];
+        let from = RemotePart::new(self.status.nonce_at, 32).ok_or(ReadError::Gone)?;
+        let mut room = [IoPartMut::new(&mut nonce), IoPartMut::new(&mut secret)];
         let read = self.status.alive(|| copy::copy(self.process, &[from], &mut room))?;
-        if read == len && seen == *nonce { Ok(()) } else { Err(ReadError::Refused) }
+        let is_its = read == 32 && nonce == self.status.nonce;
+        is_its.then_some(secret).ok_or(ReadError::Refused)
     }
 
     /// True while the process lives and has taken no memory back since its count was `at`.

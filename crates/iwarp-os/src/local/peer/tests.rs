@@ -31,11 +31,11 @@ fn a_process_without_a_number_is_refused() {
 #[test]
 fn a_page_is_known_for_its_processes_own() {
     let (_page, fd, _life, peer) = this_process();
-    assert_eq!(peer.probe(), Ok(()));
+    assert_eq!(peer.probe().map(drop), Ok(()));
     // Another living process, which has nothing at that address.
     let parent = rustix::process::getppid().unwrap().as_raw_nonzero().get().unsigned_abs();
     let other = PeerMemory::of_process(parent, fd.as_fd()).unwrap();
-    let refused = other.probe().unwrap_err();
+    let refused = other.probe().map(drop).unwrap_err();
     assert!(matches!(refused, ReadError::Gone | ReadError::Refused), "{refused}");
 }
 

@@ -21,7 +21,7 @@ use super::damage;
 use super::memory::SharedMemory;
 use crate::fd::PassedFd;
 use crate::part::{IoPart, IoPartMut, Place};
-use crate::sync::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 /// The largest room that a ring can have in a direction, in bytes.
 pub const MAX_ROOM: usize = 1 << 28;
@@ -33,7 +33,7 @@ const VERSION: u64 = u64::from_be_bytes(*b"iwarpR\0\x05");
 const HOME: usize = 4096;
 
 /// The room of each direction begins so many bytes into the memory.
-const HEADER: usize = 4096;
+const HEADER: usize = 8192;
 
 const _: () = assert!(size_of::<Header>() <= HEADER);
 
@@ -55,15 +55,21 @@ struct SideWords {
     ranges: Ranges,
 }
 
-/// Written by the side whose they are, but for `wanted`.
+/// Written by the side whose they are, but for `wanted` and `awaited`.
 #[repr(C)]
 struct SettledWords {
-    /// One more than the bytes that were taken out when all of them had been dealt with last; 0
-    /// before that.
+    /// One more than the bytes that were taken out and dealt with, as it was said last; 0 before
+    /// that.
     upto: AtomicU64,
     /// A side looks at it.
     wanted: AtomicU32,
+    /// The peer is to be told when it has changed.
+    awaited: AtomicU32,
 }
+
+/// Values of `wanted`: by a side that looks, and by a peer that is told.
+const LOOKS: u32 = 1;
+const TOLD: u32 = 2;
 
 /// Written by A before B has the memory.
 #[repr(C)]
@@ -313,16 +319,53 @@ impl Ring {
         self.damaged.load(Ordering::Relaxed)
     }
 
-    /// All that was taken out so far has been dealt with: the bytes are placed, and none of them
-    /// waits. To be called by the thread that receives. Does nothing unless the peer has
-    /// [asked](Self::is_settled).
+    /// All that was taken out so far has been dealt with, but for the last `rest` bytes: the others
+    /// are placed, and none of them waits. To be called by the thread that receives. Does nothing
+    /// unless a side has asked ([`is_settled`](Self::is_settled), [`await_peer`](Self::await_peer)).
+    /// True if the peer is to be told by a mark.
     #[inline]
-    pub fn settle(&self) {
+    pub fn settle(&self, rest: u64) -> bool {
         let words = &self.own_words().settled.0;
-        if words.wanted.load(Ordering::Relaxed) != 0 {
-            let taken = self.receiving.0.taken.load(Ordering::Relaxed);
-            words.upto.store(taken.wrapping_add(1), Ordering::Release);
+        let wanted = words.wanted.load(Ordering::Relaxed);
+        if wanted == 0 {
+            return false;
         }
+        let taken = self.receiving.0.taken.load(Ordering::Relaxed);
+        // What waits may have come before by another way.
+        let Some(dealt) = taken.checked_sub(rest) else { return false };
+        let upto = dealt.wrapping_add(1);
+        if upto == words.upto.load(Ordering::Relaxed) {
+            return false;
+        }
+        words.upto.store(upto, Ordering::Release);
+        wanted & TOLD != 0 && {
+            // A peer that awaits more sees the count, or is seen to wait.
+            fence(Ordering::SeqCst);
+            words.awaited.load(Ordering::Relaxed) != 0
+                && words.awaited.swap(0, Ordering::Relaxed) != 0
+        }
+    }
+
+    /// Has the peer tell by a mark when it has dealt with more than the bytes `upto`. False where it
+    /// has, or never said so.
+    pub fn await_peer(&self, upto: u64) -> bool {
+        let words = &self.peer_words().settled.0;
+        if words.wanted.load(Ordering::Relaxed) & TOLD == 0 {
+            words.wanted.fetch_or(TOLD, Ordering::Relaxed);
+        }
+        if words.awaited.load(Ordering::Relaxed) == 0 {
+            words.awaited.store(1, Ordering::Relaxed);
+        }
+        fence(Ordering::SeqCst);
+        self.peer_settled().is_none_or(|settled| settled <= upto)
+    }
+
+    /// The bytes of this side with which the peer has dealt, as it has said last.
+    #[inline]
+    pub fn peer_settled(&self) -> Option<u64> {
+        let upto = self.peer_words().settled.0.upto.load(Ordering::Acquire).checked_sub(1)?;
+        // It has dealt with none that was not sent.
+        Some(upto.min(self.sending.0.sent.load(Ordering::Relaxed)))
     }
 
     /// True if the peer has dealt with all that this side has sent. False is no promise: the peer
@@ -331,8 +374,8 @@ impl Ring {
     pub fn is_settled(&self) -> bool {
         for words in [self.own_words(), self.peer_words()] {
             let wanted = &words.settled.0.wanted;
-            if wanted.load(Ordering::Relaxed) == 0 {
-                wanted.store(1, Ordering::Relaxed);
+            if wanted.load(Ordering::Relaxed) & LOOKS == 0 {
+                wanted.fetch_or(LOOKS, Ordering::Relaxed);
             }
         }
         let sent = self.sending.0.sent.load(Ordering::Relaxed);
@@ -348,15 +391,12 @@ impl Ring {
     }
 
     /// The peer may access this memory of this process from now on, by that name. Says whether that
-    /// is news.
+    /// is news, and there is a place for it.
     pub fn show(&self, range: &ShownRange) -> bool {
         let _writes = self.writes_ranges.lock().unwrap_or_else(PoisonError::into_inner);
         let own = &self.own_words().ranges;
         let is_new = own.find(range.key).is_none_or(|(there, _)| there != *range);
-        if is_new {
-            own.put(range);
-        }
-        is_new
+        is_new && own.put(range, &self.peer_words().act.0)
     }
 
     /// The memory that the peer may access by that name.
@@ -374,6 +414,7 @@ impl Ring {
     /// The address and length of the memory that the peer was shown last by that name, if none else
     /// has taken its place since.
     pub fn last_showing(&self, key: u32) -> Option<(u64, u64)> {
+        let _writes = self.writes_ranges.lock().unwrap_or_else(PoisonError::into_inner);
         self.own_words().ranges.last(key)
     }
 
@@ -417,6 +458,12 @@ impl Ring {
     /// any more.
     pub fn is_accessed(&self, key: Option<u32>) -> bool {
         self.peer_words().act.0.is_at(key)
+    }
+
+    /// The name of the memory that the peer may be writing to, unless it was
+    /// [disowned](Self::disown_access).
+    pub fn accessed(&self) -> Option<u32> {
+        self.peer_words().act.0.name()
     }
 
     /// True unless the peer may be writing to memory that it was ever shown, or to pages that were

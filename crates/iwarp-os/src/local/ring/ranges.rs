@@ -20,9 +20,10 @@ use iwarp_types::Access;
 use crate::local::heap::{ARENAS, ArenaPlace};
 use crate::sync::{AtomicU64, Ordering, fence};
 
-/// Ranges that a table holds: a further one takes the place of that with which it shares a key's
-/// lowest bits.
-const ENTRIES: usize = if cfg!(loom) { 1 } else { 16 };
+/// Ranges that a table holds, in sets: a range has its place in the set of its key, and a further
+/// one takes the place of another of that set.
+const ENTRIES: usize = if cfg!(loom) { 1 } else { 32 };
+const WAYS: usize = if cfg!(loom) { 1 } else { 4 };
 
 /// Bytes of another process's memory, and the name that a peer has for them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -101,6 +102,18 @@ impl Act {
         acts != 0 && acts & DISOWNED == 0 && key.is_none_or(|key| acts == u64::from(key))
     }
 
+    /// True if the side may be writing to that memory, or to pages that were in its place.
+    fn may_be_at(&self, key: u32) -> bool {
+        let acts = self.0.load(Ordering::Acquire) & !DISOWNED;
+        acts != 0 && acts == u64::from(key)
+    }
+
+    /// The name of the memory that it may be writing to, unless the owner waits for it no more.
+    pub(crate) fn name(&self) -> Option<u32> {
+        let acts = self.0.load(Ordering::Acquire);
+        u32::try_from(acts).ok().filter(|name| *name != 0)
+    }
+
     /// True unless it may be writing anywhere.
     pub(crate) fn is_idle(&self) -> bool {
         self.0.load(Ordering::Acquire) == 0
@@ -120,9 +133,11 @@ impl Act {
 }
 
 impl Ranges {
-    /// Puts a range into the table. One thread at a time writes.
-    pub(crate) fn put(&self, range: &ShownRange) {
-        let entry = &self.0[place(range.key)];
+    /// Puts a range into the table, unless `acts` is at all the ranges that it could take the place
+    /// of. False then. One thread at a time writes.
+    pub(crate) fn put(&self, range: &ShownRange, acts: &Act) -> bool {
+        let Some(number) = self.room_for(range.key, acts) else { return false };
+        let entry = &self.0[number];
         let odd = entry.count.load(Ordering::Relaxed) | 1;
         entry.count.store(odd, Ordering::Relaxed);
         // A reader that sees a word of the new range sees that the count is odd, or a later one.
@@ -136,6 +151,28 @@ impl Ranges {
         entry.arena.store(arena | u64::from(range.access.bits()) << 32, Ordering::Relaxed);
         entry.offset.store(range.place.map_or(0, |place| place.offset), Ordering::Relaxed);
         entry.count.store(odd.wrapping_add(1), Ordering::Release);
+        true
+    }
+
+    /// The entry for a key: that which it has, or one that says nothing, or any of its set. The peer
+    /// may be writing by one that says nothing any more, which its owner still has to find.
+    fn room_for(&self, key: u32, acts: &Act) -> Option<usize> {
+        let word = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        let is_keys = |number: &usize| word(&self.0[*number].key) == u64::from(key);
+        if let Some(own) = set(key).find(is_keys) {
+            return Some(own);
+        }
+        let is_free = |number: &usize| {
+            let entry = &self.0[*number];
+            !acts.may_be_at(word(&entry.key) as u32)
+        };
+        let says_nothing = |number: &usize| {
+            word(&self.0[*number].count) & 1 != 0 || word(&self.0[*number].count) == 0
+        };
+        let mut free = set(key).filter(is_free);
+        let first = free.clone().find(says_nothing);
+        // Which of them does not matter, if it is not always the same.
+        first.or_else(|| free.nth((key >> 20) as usize % WAYS)).or_else(|| set(key).find(is_free))
     }
 
     /// Empties the table: what a peer copies from now on does not count. One thread at a time
@@ -155,7 +192,9 @@ impl Ranges {
     /// The range of that name, if the table has it.
     #[inline]
     pub(crate) fn find(&self, key: u32) -> Option<(ShownRange, Found)> {
-        let number = place(key);
+        let is_keys =
+            |number: &usize| self.0[*number].key.load(Ordering::Relaxed) == u64::from(key);
+        let number = set(key).find(is_keys)?;
         let entry = &self.0[number];
         let count = entry.count.load(Ordering::Acquire);
         if count & 1 != 0 || count == 0 || entry.key.load(Ordering::Relaxed) != u64::from(key) {
@@ -178,11 +217,12 @@ impl Ranges {
     }
 
     /// The address and length of the memory of that name, if its entry is the last one that was
-    /// there, however long ago. For the owner.
+    /// there, however long ago. For the owner, where none writes.
     pub(crate) fn last(&self, key: u32) -> Option<(u64, u64)> {
-        let entry = &self.0[place(key)];
         let word = |word: &AtomicU64| word.load(Ordering::Relaxed);
-        (word(&entry.key) == u64::from(key)).then(|| (word(&entry.address), word(&entry.len)))
+        let entry = set(key).map(|number| &self.0[number]);
+        let entry = entry.into_iter().find(|entry| word(&entry.key) == u64::from(key))?;
+        Some((word(&entry.address), word(&entry.len)))
     }
 
     /// True if the entry has said all the time what was found there.
@@ -193,7 +233,8 @@ impl Ranges {
     }
 }
 
-/// The place of a key. The lowest eight bits of a key are the part that the program chooses.
-const fn place(key: u32) -> usize {
-    (key >> 8) as usize % ENTRIES
+/// The entries for a key. The lowest eight bits of a key are the part that the program chooses.
+fn set(key: u32) -> std::ops::Range<usize> {
+    let first = (key >> 8) as usize % (ENTRIES / WAYS) * WAYS;
+    first..first + WAYS
 }

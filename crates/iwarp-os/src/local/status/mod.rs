@@ -41,7 +41,7 @@ use crate::fd::PassedFd;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// The layout of the page. Both processes must be of one build in this.
-const VERSION: u64 = u64::from_be_bytes(*b"iwarpS\0\x01");
+const VERSION: u64 = u64::from_be_bytes(*b"iwarpS\0\x02");
 
 /// Bytes of the page: one, with most systems.
 const OCTETS: usize = 4096;
@@ -120,7 +120,7 @@ impl StatusPage {
         // thread has it locked, a `Life` has the page.
         unsafe { robust::init(page.mutex(0))? };
         let shared = page.shared();
-        let nonce = page.nonce.octets();
+        let [nonce, _] = page.nonce.octets();
         for (word, octets) in shared.nonce.iter().zip(nonce.chunks_exact(8)) {
             let octets = octets.try_into().expect("eight");
             word.store(u64::from_ne_bytes(octets), Ordering::Relaxed);
@@ -164,6 +164,12 @@ impl StatusPage {
             word.store(at as u64, Ordering::Release);
         }
         Ok(life)
+    }
+
+    /// Random bytes that another process knows only if it has [read](super::PeerMemory::probe) this
+    /// one's memory; `None` in a forked child.
+    pub fn secret(&self) -> Option<[u8; 16]> {
+        (!self.page.memory.is_inherited()).then(|| self.page.nonce.octets()[1])
     }
 
     /// The number of times that memory was taken back: goes along with an address that others are

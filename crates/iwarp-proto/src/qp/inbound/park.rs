@@ -54,6 +54,8 @@ pub(crate) struct Parked {
     pub(crate) write: Option<u32>,
     pub(crate) before: Come,
     pub(crate) octets: Vec<u8>,
+    /// The position of the stream at which it begins, or one before that of its step.
+    pub(crate) start: u64,
     /// All of it is here.
     pub(crate) whole: bool,
 }

@@ -39,6 +39,7 @@ impl<D: Deframe> Receiver<D> {
         // A fault is found again, by the step for frames of any kind.
         let Ok(Some(frame)) = self.deframer.next(input) else { return 0 };
         let (mut used, mut ulpdu) = (frame.consumed, frame.start..frame.start + frame.len);
+        let begin = self.frame;
         let done = qp.with(|qp: &mut Qp| {
             let mut done = self.take_short(qp, memory, pool, &input[ulpdu.clone()]);
             for _ in 1..RUN {
@@ -47,6 +48,7 @@ impl<D: Deframe> Receiver<D> {
                 }
                 let Some((consumed, next)) = self.next_short(&mut input[used..]) else { break };
                 ulpdu = used + next.start..used + next.end;
+                self.frame = begin + used as u64;
                 used += consumed;
                 done = self.take_short(qp, memory, pool, &input[ulpdu.clone()]);
             }
@@ -94,7 +96,9 @@ impl<D: Deframe> Receiver<D> {
             Plan::Local(_) => place_list(memory, self.receives, &self.sges, payload),
             plan => return Err(plan),
         };
-        Ok(qp.end_segment(placed))
+        let follow = qp.end_segment(placed);
+        self.note_end(qp.receives());
+        Ok(follow)
     }
 
     /// True if a short frame stands there that ends its message, where nothing is interleaved.

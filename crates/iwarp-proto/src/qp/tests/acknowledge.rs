@@ -56,6 +56,35 @@ fn a_one_way_request_completes_when_the_read_behind_it_is_answered() {
     }
 }
 
+/// Where the two share memory, the peer writes down there what it has taken in.
+#[test]
+fn a_peer_that_says_unasked_what_it_has_is_asked_no_more() {
+    let mut raw = raw(0, 1);
+    raw.end.post(1, SEND, &[]);
+    asked(&raw.back());
+    let position = raw.end.sent();
+    raw.end.qp.borrow_mut().peer_has(position);
+    assert_eq!(outcomes(&raw.end.completions()), [success(1, WcOp::Send)]);
+    for wr_id in 2..10 {
+        raw.end.post(wr_id, SEND, &[]);
+        raw.end.post(wr_id + 100, write_op(0), &[local(0, 8)]);
+        assert_eq!(opcodes(&raw.back()), [octets::SEND, octets::WRITE]);
+        assert_eq!(raw.end.completions(), []);
+        assert!(raw.end.qp.borrow().awaits_acknowledgement());
+        let position = raw.end.sent();
+        // All but the last octet of the second.
+        raw.end.qp.borrow_mut().peer_has(position - 1);
+        assert_eq!(outcomes(&raw.end.completions()), [success(wr_id, WcOp::Send)]);
+        raw.end.qp.borrow_mut().peer_has(position);
+        assert_eq!(outcomes(&raw.end.completions()), [success(wr_id + 100, WcOp::Write)]);
+    }
+    // A word that comes before this end knows that the stream has taken the request.
+    raw.end.qp.borrow_mut().peer_has(1 << 40);
+    raw.end.post(99, SEND, &[]);
+    raw.back();
+    assert_eq!(outcomes(&raw.end.completions()), [success(99, WcOp::Send)]);
+}
+
 /// As Linux siw may answer.
 #[test]
 fn octets_in_the_answer_to_a_read_of_nothing_are_dropped() {

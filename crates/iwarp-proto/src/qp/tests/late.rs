@@ -97,8 +97,15 @@ fn a_message_is_received_when_its_octets_are_and_its_stag_is_invalid() {
     raw.end.receive(1, &[local(0, 8)]);
     let Ok(Header::Untagged(header)) = Header::parse(&ulpdu) else { panic!("a Send") };
     let (opcode, octets) = (Opcode::SendInvalidate, b"x".to_vec());
-    let message =
-        Parked { header, opcode, write: None, before: Come::default(), octets, whole: true };
+    let message = Parked {
+        header,
+        opcode,
+        write: None,
+        before: Come::default(),
+        octets,
+        start: 0,
+        whole: true,
+    };
     let mut qp = raw.end.qp.borrow_mut();
     qp.unpark(&message, None, |_| false, &mut Vec::new());
     assert!(!qp.wants_transmit(), "it is only being placed");

@@ -206,6 +206,11 @@ impl<F: Frame, D: Deframe> End<F, D> {
         octets
     }
 
+    /// Octets that the stream has taken.
+    fn sent(&self) -> u64 {
+        self.tx.position()
+    }
+
     /// The stream takes everything.
     fn take_all(&mut self) -> Vec<u8> {
         let mut octets = Vec::new();

@@ -83,6 +83,49 @@ fn a_message_without_a_receive_waits_for_one() {
     assert_eq!(raw.end.completions().len(), 1);
 }
 
+/// The octets of messages that were not delivered are no octets that were dealt with.
+#[test]
+fn octets_wait_from_the_first_message_on_that_has_no_receive() {
+    let mut raw = raw(parking());
+    raw.end.receive(1, &[local(0, 8)]);
+    raw.send(&send(1, b"in time"));
+    assert_eq!(raw.end.rx.waiting(), 0);
+    raw.send(&send(2, b"early"));
+    let one = raw.end.rx.waiting();
+    assert!(one > 0);
+    raw.send(&tagged(octets::WRITE, true, OPEN, OPEN_BASE, b"written"));
+    let both = raw.end.rx.waiting();
+    assert!(both > one);
+    raw.send(&send(3, b"late"));
+    assert!(raw.end.rx.waiting() > both);
+    raw.end.receive(2, &[local(8, 8)]);
+    raw.end.look_again();
+    // That behind the Write.
+    assert!((1..both).contains(&raw.end.rx.waiting()));
+    raw.end.receive(3, &[local(16, 8)]);
+    raw.end.look_again();
+    assert_eq!(raw.end.rx.waiting(), 0);
+    // One that no receive will come for is never delivered.
+    raw.send(&send(4, b"lost"));
+    let lost = raw.end.rx.waiting();
+    raw.end.qp.borrow_mut().disconnect();
+    raw.end.look_again();
+    assert!(raw.end.rx.waiting() >= lost && !raw.end.rx.has_waiting());
+}
+
+/// Nor are those of a message that is refused, and those behind it.
+#[test]
+fn octets_wait_that_come_with_a_fault() {
+    let mut raw = raw(parking());
+    raw.send(&tagged(octets::WRITE, true, OPEN, OPEN_BASE, b"written"));
+    assert_eq!(raw.end.rx.waiting(), 0);
+    raw.send(&tagged(octets::WRITE, true, 0x7700, 0, b"refused"));
+    let refused = raw.end.rx.waiting();
+    assert!(refused > 0);
+    raw.send(&tagged(octets::WRITE, true, OPEN, OPEN_BASE, b"behind"));
+    assert!(raw.end.rx.waiting() > refused);
+}
+
 /// Covers: RDMAP-5040-5.5-05
 #[test]
 fn later_messages_queue_behind_and_what_is_placed_goes_on() {

@@ -16,8 +16,8 @@ use std::sync::Arc;
 use iwarp_types::{Payload, SendOp, SendRequest};
 
 use super::{Endpoint, Locked, WireCore};
-use crate::engine::mover::{DirectAtomic, DirectRead, DirectWrite, StreamMover};
-use crate::engine::policy::table::{DIRECT_STEP, DIRECT_TAIL};
+use crate::engine::mover::{AtOnce, DirectAtomic, DirectRead, DirectWrite, StreamMover};
+use crate::engine::policy::table::{DIRECT_MOST, DIRECT_STEP, DIRECT_TAIL};
 use crate::engine::sync::Ordering;
 use crate::port::local::maps_arenas;
 
@@ -57,7 +57,7 @@ impl Endpoint {
         let SendOp::Read { stag, to, .. } = request.op else { return false };
         let Payload::Sges(room) = request.payload else { return false };
         let len = request.payload.len();
-        if len == 0 {
+        if len == 0 || len > DIRECT_MOST {
             return false;
         }
         let link = self.core.lock().link_that_may(request);
@@ -80,7 +80,7 @@ impl Endpoint {
     fn write_at_once(self: &Arc<Self>, request: &SendRequest<'_>) -> bool {
         let SendOp::Write { stag, to } = request.op else { return false };
         let (payload, len) = (request.payload, request.payload.len());
-        if len == 0 {
+        if len == 0 || len > DIRECT_MOST {
             return false;
         }
         let part = |range| DirectWrite { stag, to, payload, range };
@@ -91,20 +91,23 @@ impl Endpoint {
             }
             let Some(link) = &by else { return false };
             let end = (done + DIRECT_STEP).min(len - DIRECT_TAIL / 2);
-            if !link.write_at_once(&part(done..end)) {
+            if link.write_at_once(&part(done..end)) != AtOnce::Done {
                 return false;
             }
             done = end;
         }
         let mut locked = self.core.lock();
         let Some(link) = locked.link_that_may(request) else { return false };
-        if by.is_some_and(|by| !Arc::ptr_eq(&by, &link)) || !link.write_at_once(&part(done..len)) {
+        if by.is_some_and(|by| !Arc::ptr_eq(&by, &link)) {
             return false;
         }
-        self.end_at_once(&mut locked, request);
+        let outcome = link.write_at_once(&part(done..len));
+        let is_done = self.end_at_once(&mut locked, request, outcome);
         drop(locked);
-        link.was_done_at_once(0, len);
-        true
+        if is_done {
+            link.was_done_at_once(0, len);
+        }
+        is_done
     }
 
     fn update_at_once(self: &Arc<Self>, request: &SendRequest<'_>) -> bool {
@@ -112,20 +115,28 @@ impl Endpoint {
         let Payload::Sges(room) = request.payload else { return false };
         let mut locked = self.core.lock();
         let Some(link) = locked.link_that_may(request) else { return false };
-        if !link.update_at_once(&DirectAtomic { stag, to, op, room }) {
-            return false;
-        }
-        self.end_at_once(&mut locked, request);
+        let outcome = link.update_at_once(&DirectAtomic { stag, to, op, room });
+        let is_done = self.end_at_once(&mut locked, request, outcome);
         drop(locked);
-        link.was_done_at_once(8, 0);
-        true
+        if is_done {
+            link.was_done_at_once(8, 8);
+        }
+        is_done
     }
 
-    /// Reports a request that was carried out since the core was asked.
-    fn end_at_once(&self, locked: &mut Locked, request: &SendRequest<'_>) {
-        let posted = locked.post_done(request);
-        debug_assert!(posted, "the core has taken what it said it would");
+    /// Reports a request that was carried out since the core was asked. One that the peer may have or
+    /// not is not repeated: it ends the queue pair.
+    fn end_at_once(&self, locked: &mut Locked, request: &SendRequest<'_>, outcome: AtOnce) -> bool {
+        match outcome {
+            AtOnce::Done => {
+                let posted = locked.post_done(request);
+                debug_assert!(posted, "the core has taken what it said it would");
+            }
+            AtOnce::No => return false,
+            AtOnce::Lost => locked.core.fail_locally("stopped while it stored at the peer"),
+        }
         self.hand_on(locked);
+        outcome == AtOnce::Done
     }
 
     /// Calls `f` with the core locked, if it has this stream still and is of that wing.
@@ -137,6 +148,22 @@ impl Endpoint {
         {
             f(core);
         }
+    }
+
+    /// As [`Self::with_core_of`], and hands on what follows.
+    pub(crate) fn tell_core_of<C: WireCore, R>(
+        &self,
+        link: &dyn StreamMover,
+        f: impl FnOnce(&mut C) -> R,
+    ) -> Option<R> {
+        let mut locked = self.core.lock();
+        let is_its = |now: &Arc<dyn StreamMover>| ptr::addr_eq(Arc::as_ptr(now), link);
+        if !locked.link.as_ref().is_some_and(is_its) {
+            return None;
+        }
+        let result = locked.core.of().map(f);
+        self.hand_on(&mut locked);
+        result
     }
 
     /// The stream can carry out requests at once from now on, or cannot.

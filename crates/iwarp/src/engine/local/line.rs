@@ -136,6 +136,11 @@ impl Line {
 
     /// Passes an arena of this process, which the other one can read and write anyway.
     fn pass_arena(&self, arena: u32) -> io::Result<()> {
+        // As with the system's copies, a process that has become another user gives away nothing
+        // more.
+        if self.is_over() || !self.is_users() {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
         let number = u16::try_from(arena).map_err(|_| io::ErrorKind::InvalidInput)?;
         let own = |fd: BorrowedFd<'_>, len| Ok((fd.try_clone_to_owned()?, len));
         let (memory, len) = Heap::pass(arena, own)?;
@@ -347,23 +352,27 @@ impl Line {
         let Some((page, (showing, own))) = page.zip(offers.and_then(|offers| offers.show())) else {
             return Ok(());
         };
-        let reads = self.reads_peer(&page);
-        *self.showing.lock() = reads.then_some(showing);
-        self.say(Message::Reach(reads), reads.then_some(own))?;
+        let read = self.read_peer(&page);
+        *self.showing.lock() = read.map(|_| showing);
+        self.say(Message::Reach(read), read.map(|_| own))?;
         Ok(())
     }
 
-    /// The other process says whether it can read this one's memory.
-    fn reached(&self, reads: bool, mut passed: Vec<OwnedFd>) -> Result<(), Over> {
+    /// The other process says whether it can read this one's memory, and shows that it has.
+    fn reached(&self, read: Option<[u8; 16]>, mut passed: Vec<OwnedFd>) -> Result<(), Over> {
         // It says so once.
         let showing = self.showing.lock().take();
         let (Some(showing), Some(channel)) = (showing, self.channel.get()) else {
             return Err(Over::Unruly);
         };
-        let mut both = reads;
+        let mut both = read.is_some() && read == showing.secret();
+        if read.is_some() && !both {
+            return Err(Over::Unruly);
+        }
         if let Some(page) = passed.pop() {
-            both &= self.reads_peer(&page);
-            self.say(Message::Reach(both), None)?;
+            let own = self.read_peer(&page).filter(|_| both);
+            both &= own.is_some();
+            self.say(Message::Reach(own), None)?;
         }
         if both {
             channel.show(showing);
@@ -372,23 +381,23 @@ impl Line {
     }
 
     /// Tries to read the memory of the other process, which says by the page that it lives.
-    fn reads_peer(&self, page: &OwnedFd) -> bool {
-        let Some(channel) = self.channel.get() else { return false };
+    fn read_peer(&self, page: &OwnedFd) -> Option<[u8; 16]> {
+        let channel = self.channel.get()?;
         let peer = PeerMemory::open(&self.socket, page.as_fd());
-        let read = peer.and_then(|peer| peer.probe().map(|()| peer).map_err(io::Error::other));
-        match read {
-            Ok(peer) => {
+        let probed = |peer: PeerMemory| peer.probe().map(|read| (peer, read));
+        match peer.and_then(|peer| probed(peer).map_err(io::Error::other)) {
+            Ok((peer, read)) => {
                 let process = peer.process();
                 channel.set_peer(peer);
                 report!(fate INFO,
                     process,
                     "reads the memory of another process by itself where that shows it"
                 );
-                true
+                Some(read)
             }
             Err(error) => {
                 report!(fate INFO, %error, "cannot read the memory of the other process: rings only");
-                false
+                None
             }
         }
     }

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   0  magic and version   8  kind   10  slot, or number of an arena   12  flags   13  hindrance
-//!  16  secret, or length of an arena   24, 52  addresses
+//!  16  secret, length of an arena, or bytes that were read   24, 52  addresses
 //! ```
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -26,9 +26,9 @@ pub(super) enum Message {
     /// The first one, of the process that has connected, with the memory of the marks, two bells,
     /// and a page of memory if the other process may read this one's.
     Hello,
-    /// The process that says it can read the other's memory, or not. The one that has not connected
-    /// says it first, with a page of its own.
-    Reach(bool),
+    /// The process that says it can read the other's memory, by bytes that it has read there, or not.
+    /// The one that has not connected says it first, with a page of its own.
+    Reach(Option<[u8; 16]>),
     /// A connection is to move to the ring whose memory comes along.
     Join(Join),
     /// The answer to it.
@@ -80,7 +80,8 @@ impl Message {
             Self::Hello => octets[8] = 1,
             Self::Reach(reads) => {
                 octets[8] = 4;
-                octets[12] = if *reads { READS } else { 0 };
+                octets[12] = if reads.is_some() { READS } else { 0 };
+                octets[16..32].copy_from_slice(&reads.unwrap_or_default());
             }
             Self::Join(Join { slot, crc, secret, local, peer }) => {
                 octets[8] = 2;
@@ -126,7 +127,7 @@ impl Message {
                 let taken = if octets[12] & TAKEN != 0 { Ok(()) } else { Err(octets[13]) };
                 Some(Self::Answer(Answer { slot, taken, crc }))
             }
-            4 => Some(Self::Reach(octets[12] & READS != 0)),
+            4 => Some(Self::Reach((octets[12] & READS != 0).then(|| part(octets, 16)))),
             5 => {
                 Some(Self::Arena(Arena { number: slot, len: u64::from_ne_bytes(part(octets, 16)) }))
             }
@@ -181,7 +182,7 @@ mod tests {
         let join = (any::<(u16, bool, u64)>(), addresses(), addresses());
         prop_oneof![
             Just(Message::Hello),
-            any::<bool>().prop_map(Message::Reach),
+            any::<Option<[u8; 16]>>().prop_map(Message::Reach),
             join.prop_map(|((slot, crc, secret), local, peer)| {
                 Message::Join(Join { slot, crc, secret, local, peer })
             }),

@@ -44,6 +44,10 @@ pub(crate) const SHORT_LEASE: u64 = 8_000;
 /// not map: one CPU copies them, page by page, where two copy what goes by a ring.
 pub(crate) const DIRECT_READ: u64 = 64 << 10;
 
+/// Bytes of a request at most that the end which posts it carries out by itself in memory that it
+/// maps: the call lasts as long as the copy.
+pub(crate) const DIRECT_MOST: u64 = 8 << 20;
+
 /// Bytes that an end copies at a time into memory of another process that it maps. The owner of the
 /// memory waits for one such copy.
 pub(crate) const DIRECT_STEP: u64 = 256 << 10;

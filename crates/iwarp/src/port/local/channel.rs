@@ -203,6 +203,12 @@ impl Channel {
         passed
     }
 
+    /// True if the other process was passed the arena.
+    pub(super) fn has_passed(&self, arena: u32) -> bool {
+        let bit = 1_u64.checked_shl(arena).unwrap_or(0);
+        self.passed.load(Ordering::Relaxed) & bit != 0
+    }
+
     /// True if this process may map arenas of the other: it can read and write all of its memory.
     pub(crate) fn may_map(&self) -> bool {
         self.peer.get().is_some()

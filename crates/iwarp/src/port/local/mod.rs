@@ -81,7 +81,7 @@ pub(crate) struct LocalPort {
     /// The life line has something to say.
     line_spoke: AtomicBool,
     /// Memory that the peer has asked for, the last of each place.
-    asked: [AtomicU32; 16],
+    asked: [AtomicU32; 64],
     waker: Arc<WakerSlot>,
 }
 
@@ -100,7 +100,7 @@ impl LocalPort {
             came_by_way: none(),
             resets: none(),
             line_spoke: none(),
-            asked: Default::default(),
+            asked: [const { AtomicU32::new(0) }; 64],
             waker: Arc::default(),
         }
     }
@@ -162,24 +162,41 @@ impl LocalPort {
         Some(way.ring.peer_began_at()? & CRC != 0)
     }
 
-    /// All that has come was dealt with: the bytes are placed, and no message waits.
+    /// All that has come was dealt with, but for the last `rest` bytes: the others are placed, and
+    /// no message of them waits.
     #[inline]
-    pub(crate) fn settle(&self) {
+    pub(crate) fn settle(&self, rest: u64) {
         if self.receives.load(Ordering::Relaxed)
             && let Some(way) = self.way.get()
+            && way.ring.settle(rest)
         {
-            way.ring.settle();
+            way.channel.mark(way.slot);
         }
     }
 
-    /// Prepares [`Self::show`] for memory of which the peer may map the arena, if it is in one. Not
-    /// to be called with locks that the worker waits for.
-    pub(crate) fn prepare_to_show(&self, memory: Span) {
-        if let Some(way) = self.way.get()
-            && let Some(place) = Heap::find(memory.addr, memory.len)
+    /// The bytes with which the peer has dealt of those that went by the way, once it says so.
+    #[inline]
+    pub(crate) fn dealt_with(&self) -> Option<u64> {
+        self.way_out()?.ring.peer_settled()
+    }
+
+    /// Has the port woken when the peer has dealt with more than so many bytes of those.
+    pub(crate) fn await_dealing(&self, upto: u64) {
+        if let Some(way) = self.way_out()
+            && !way.ring.await_peer(upto)
         {
+            self.waker.wake(Readiness::INPUT);
+        }
+    }
+
+    /// Prepares [`Self::show`] for memory of which the peer may map the arena. False if it is in
+    /// none. Not to be called with locks that the worker waits for.
+    pub(crate) fn prepare_to_show(&self, memory: Span) -> bool {
+        let place = Heap::find(memory.addr, memory.len);
+        if let (Some(way), Some(place)) = (self.way.get(), place) {
             way.channel.pass_arena(place.arena);
         }
+        place.is_some()
     }
 
     /// The peer may access this memory of the process, if it can, with these rights. To be called
@@ -188,7 +205,9 @@ impl LocalPort {
         let Some(way) = self.way.get() else { return };
         let Some(shown) = way.channel.shown() else { return };
         let place = Heap::find(memory.addr, memory.len);
-        let place = place.filter(|_| shown.let_write(&way.ring, &way.channel));
+        let place = place.filter(|place| {
+            way.channel.has_passed(place.arena) && shown.let_write(&way.ring, &way.channel)
+        });
         let range = ShownRange {
             key,
             first,
@@ -556,30 +575,49 @@ impl Reach<'_> {
             && self.way.ring.has_settled()
     }
 
-    /// Places `from` there, as long as they are. False where they are not all there, and the last
-    /// was not placed, or nowhere where the peer looks.
-    pub(crate) fn write(&self, from: &[IoPart<'_>]) -> bool {
-        self.store(|arena, offset| arena.write(offset, from).then_some(())).is_some()
+    /// Places `from` there, as long as they are. Unless that is done, they are not all there, and the
+    /// last was not placed.
+    pub(crate) fn write(&self, from: &[IoPart<'_>]) -> Stored<()> {
+        self.store(|arena, offset| arena.write(offset, from).then_some(()))
     }
 
     /// Performs an atomic operation there, and returns the value before.
-    pub(crate) fn update(&self, op: AtomicOp) -> Option<u64> {
+    pub(crate) fn update(&self, op: AtomicOp) -> Stored<u64> {
+        // The peer may have sent something before it wrote what will be read, as for a copy.
+        if !self.way.ring.has_settled() {
+            return Stored::No;
+        }
         self.store(|arena, offset| arena.update(offset, op))
     }
 
     /// Calls `store` while the peer waits for its end before it has other use for the memory.
     #[inline]
-    fn store<T>(&self, store: impl FnOnce(&MappedArena, u64) -> Option<T>) -> Option<T> {
-        let (arena, offset) = self.mapped?;
+    fn store<T>(&self, store: impl FnOnce(&MappedArena, u64) -> Option<T>) -> Stored<T> {
+        let Some((arena, offset)) = self.mapped else { return Stored::No };
         let ring = &self.way.ring;
         if !ring.begin_access(self.found, self.range.key) {
-            return None;
+            return Stored::No;
         }
         // The peer may have revoked any memory meanwhile.
         let is_there = self.peer.is_at(self.range.revocations);
         let stored = if is_there { store(arena, offset) } else { None };
-        if ring.end_access() { stored } else { None }
+        match (ring.end_access(), stored) {
+            (true, Some(value)) => Stored::Done(value),
+            (false, Some(_)) => Stored::Lost,
+            (_, None) => Stored::No,
+        }
     }
+}
+
+/// The outcome of a store into the peer's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stored<T> {
+    Done(T),
+    /// Nothing was stored, or not all, nor the last byte.
+    No,
+    /// The peer has waited for it for too long, and has other pages there. It may have some of what
+    /// was stored, or all.
+    Lost,
 }
 
 impl Drop for LocalPort {

@@ -12,8 +12,8 @@ use std::io;
 use std::sync::{Arc, Mutex, Weak};
 
 use iwarp_mem::{Readers, Span};
-use iwarp_os::PassedFd;
 use iwarp_os::local::{Life, Ring, StatusPage};
+use iwarp_os::{PassedFd, PerProcess};
 use iwarp_types::Stag;
 
 use super::Channel;
@@ -24,6 +24,9 @@ thread_local! {
     /// In the worker's thread, which lives as long as there are connections.
     static LIVES: RefCell<Vec<(Weak<Shown>, Life)>> = const { RefCell::new(Vec::new()) };
 }
+
+/// Those of the process: several devices may have memory in one arena.
+static ALL: PerProcess<Mutex<Vec<Weak<Showings>>>> = PerProcess::new();
 
 /// All that this process shows, of the memory of one table.
 #[derive(Debug, Default)]
@@ -41,6 +44,10 @@ impl Showings {
     /// The showings of the memory whose readers these are.
     pub(crate) fn of(readers: &Readers) -> Arc<Self> {
         let showings = Arc::<Self>::default();
+        let mut known = lock(ALL.get());
+        known.retain(|showings| showings.strong_count() > 0);
+        known.push(Arc::downgrade(&showings));
+        drop(known);
         let all = Arc::clone(&showings);
         readers.when_revoked(move |stag, memory| all.revoke(stag, memory));
         showings
@@ -69,17 +76,29 @@ impl Showings {
 
     /// All others lose their rights, before any is waited for.
     fn revoke(&self, stag: Stag, memory: Span) {
-        let all = lock(&self.0);
-        for shown in all.iter().filter_map(Weak::upgrade) {
-            shown.page.revoke();
-        }
-        for shown in all.iter().filter_map(Weak::upgrade) {
-            lock(&shown.writers).iter().for_each(|writer| writer.settle(stag.0, memory));
-        }
+        self.void().iter().for_each(|writer| writer.settle(stag.0, memory));
+    }
+
+    /// What was shown before is void. Says who may be storing by it still.
+    fn void(&self) -> Vec<Writer> {
+        let all: Vec<Arc<Shown>> = lock(&self.0).iter().filter_map(Weak::upgrade).collect();
+        all.iter().for_each(|shown| shown.page.revoke());
+        all.iter().flat_map(|shown| lock(&shown.writers).clone()).collect()
+    }
+
+    /// As [`Self::void`], of all memory of this process.
+    pub(super) fn void_all() -> Vec<Writer> {
+        let all: Vec<Arc<Self>> = lock(ALL.get()).iter().filter_map(Weak::upgrade).collect();
+        all.iter().flat_map(|showings| showings.void()).collect()
     }
 }
 
 impl Shown {
+    /// See [`StatusPage::secret`].
+    pub(crate) fn secret(&self) -> Option<[u8; 16]> {
+        self.page.secret()
+    }
+
     /// The number of times that memory was revoked: goes along with an address that others get, and
     /// for which the caller has a guard.
     pub(super) fn revocations(&self) -> u64 {

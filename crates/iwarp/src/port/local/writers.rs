@@ -5,7 +5,11 @@
 //! A peer says in the ring's memory that it is storing, for as long as one copy takes. Who takes
 //! the right away waits for that. A peer that was stopped in the midst, or waits for a CPU for long,
 //! is not waited for: this process goes on with other pages in the place of those, and the peer
-//! stores where nothing looks. One that is dead stores nothing.
+//! stores where nothing looks, which it learns. One that is dead stores nothing.
+//!
+//! Before pages are exchanged no peer may reach them any more, by whatever name: they are shown to
+//! none, all that was shown before is void, and those that are storing there have come to an end or
+//! learn that their bytes are lost.
 
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -14,7 +18,7 @@ use std::time::{Duration, Instant};
 use iwarp_mem::Span;
 use iwarp_os::local::{Heap, Ring};
 
-use super::Channel;
+use super::{Channel, Showings};
 use crate::report;
 
 /// Time for which a peer is waited for. A copy takes microseconds, but its thread may have to wait
@@ -50,7 +54,22 @@ impl Writer {
     /// lost the right before.
     pub(super) fn settle(&self, key: u32, memory: Span) {
         if let (Some(ring), Some(channel)) = (self.ring.upgrade(), self.channel.upgrade()) {
-            settle(&ring, &channel, Some(key), |_| Some(memory));
+            settle(&ring, &channel, Some(key), Some(memory));
+        }
+    }
+
+    /// The peer stores no more into these pages, or learns that its bytes are lost.
+    fn leave(&self, pages: Span) {
+        let (Some(ring), Some(channel)) = (self.ring.upgrade(), self.channel.upgrade()) else {
+            return;
+        };
+        let Some(name) = ring.accessed() else { return };
+        let is_elsewhere = shown_last(&ring, name).is_some_and(|memory| {
+            memory.addr + memory.len <= pages.addr || pages.addr + pages.len <= memory.addr
+        });
+        let acts = || ring.is_accessed(Some(name)) && channel.peer_lives();
+        if !is_elsewhere && !ends_soon(&acts) {
+            ring.disown_access(Some(name));
         }
     }
 }
@@ -58,17 +77,20 @@ impl Writer {
 /// The peer at the other end of the ring stores no more into any memory when this returns. It has
 /// lost the right before.
 pub(super) fn settle_all(ring: &Ring, channel: &Channel) {
-    settle(ring, channel, None, |key| {
-        let (address, len) = ring.last_showing(key)?;
-        Some(Span { addr: usize::try_from(address).ok()?, len: usize::try_from(len).ok()? })
-    });
+    settle(ring, channel, None, None);
 }
 
-fn settle(ring: &Ring, channel: &Channel, key: Option<u32>, memory: impl Fn(u32) -> Option<Span>) {
+fn settle(ring: &Ring, channel: &Channel, key: Option<u32>, memory: Option<Span>) {
     let acts = || ring.is_accessed(key) && channel.peer_lives();
     if acts() && !ends_soon(&acts) {
-        take_away(ring, channel, key, memory);
+        go_on_without(ring, channel, key, memory);
     }
+}
+
+/// The memory that the peer was shown last by that name.
+fn shown_last(ring: &Ring, name: u32) -> Option<Span> {
+    let (address, len) = ring.last_showing(name)?;
+    Some(Span { addr: usize::try_from(address).ok()?, len: usize::try_from(len).ok()? })
 }
 
 #[cold]
@@ -88,28 +110,30 @@ fn ends_soon(acts: &impl Fn() -> bool) -> bool {
     true
 }
 
+/// The peer was stopped while it stores.
 #[cold]
-fn take_away(
-    ring: &Ring,
-    channel: &Channel,
-    key: Option<u32>,
-    memory: impl Fn(u32) -> Option<Span>,
-) {
-    let Some(key) = ring.disown_access(key) else { return };
-    let taken = memory(key).map(|Span { addr, len }| Heap::take_away(addr, len));
-    let Some(Err(error)) = taken else {
+fn go_on_without(ring: &Ring, channel: &Channel, key: Option<u32>, memory: Option<Span>) {
+    let Some(name) = ring.accessed().filter(|name| key.is_none_or(|key| key == *name)) else {
+        return;
+    };
+    let taken = memory.or_else(|| shown_last(ring, name)).and_then(|memory| {
+        let (addr, len) = Heap::keep_for_itself(memory.addr, memory.len).ok()?;
+        ring.disown_access(Some(name));
+        Showings::void_all().iter().for_each(|writer| writer.leave(Span { addr, len }));
+        Heap::take_away(addr, len).ok()
+    });
+    if taken.is_some() {
         report!(burst 1, WARN,
-            key,
+            key = name,
             "a process of this host was stopped while it stored into memory of this one, which \
              goes on with other pages in place of those"
         );
         return;
-    };
+    }
     report!(burst 1, WARN,
-        key,
-        %error,
-        "a process of this host was stopped while it stores into memory of this one, which cannot \
-         take that away, and waits until the process goes on"
+        key = name,
+        "a process of this host was stopped while it stores into memory of this one, which has no \
+         memory to go on with, and waits until that process goes on: continue it (SIGCONT), or end it"
     );
     while !ring.is_idle() && channel.peer_lives() {
         thread::sleep(NAP);

@@ -38,10 +38,13 @@
 //!   took all there was, and the task that drives notes whether posts are gathered.
 //! - `watch`: the transmitter, a caller that sets a timeout, the worker that looks, under its lock.
 //! - `memberships`: the thread that attaches the link and the one that closes it, under its lock.
+//! - `dealt`: the transmitter says that more is awaited, threads that receive say what they have told
+//!   the core, which they have locked.
 //! - `direct_reads`, `direct_writes`: threads that post, each by one addition.
 
 mod attach;
 mod close;
+mod dealt;
 mod direct;
 mod fate;
 mod flags;
@@ -66,6 +69,7 @@ use iwarp_types::{AccessError, Accessor, RemoteAccess, Wanted};
 
 pub(crate) use self::attach::Agreed;
 use self::close::Intent;
+use self::dealt::Dealt;
 use self::flags::{
     AWAITS_WRITING, CLOSED, END_HELD, Flags, HELD, READ_ENDED, READ_STALLED, WRITE_BLOCKED,
 };
@@ -80,7 +84,9 @@ use crate::engine::endpoint::Endpoint;
 use crate::engine::fate::Fate;
 use crate::engine::group::{Group, Member, MemberWaker, Memberships, ready_of};
 use crate::engine::local::is_within_host;
-use crate::engine::mover::{DirectAtomic, DirectRead, DirectWrite, ReactorStream, StreamMover};
+use crate::engine::mover::{
+    AtOnce, DirectAtomic, DirectRead, DirectWrite, ReactorStream, StreamMover,
+};
 use crate::engine::policy::habits::Arrival;
 use crate::engine::poll_set::By;
 use crate::engine::send_memory::Loan;
@@ -122,6 +128,7 @@ pub(crate) struct Link {
     /// Reads that this end has carried out by itself.
     direct_reads: AtomicU64,
     direct_writes: AtomicU64,
+    dealt: Dealt,
 }
 
 impl Member for Link {
@@ -273,11 +280,11 @@ impl StreamMover for Link {
         self.read_from_peer(read)
     }
 
-    fn write_at_once(&self, write: &DirectWrite<'_>) -> bool {
+    fn write_at_once(&self, write: &DirectWrite<'_>) -> AtOnce {
         self.write_to_peer(write)
     }
 
-    fn update_at_once(&self, atomic: &DirectAtomic<'_>) -> bool {
+    fn update_at_once(&self, atomic: &DirectAtomic<'_>) -> AtOnce {
         self.update_at_peer(atomic)
     }
 
@@ -364,6 +371,7 @@ impl Link {
             memberships: Memberships::default(),
             direct_reads: AtomicU64::new(0),
             direct_writes: AtomicU64::new(0),
+            dealt: Dealt::new(),
             endpoint: Arc::clone(endpoint),
         })
     }

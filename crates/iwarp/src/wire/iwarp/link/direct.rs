@@ -13,14 +13,15 @@
 use iwarp_mem::{Guard, Span};
 use iwarp_os::local::Heap;
 use iwarp_os::{IoPart, IoPartMut};
-use iwarp_proto::qp::Qp;
-use iwarp_types::{Access, Payload, RemoteAccess, Sge, Stag};
+use iwarp_proto::qp::{Named, Qp};
+use iwarp_types::{Access, Payload, RemoteAccess, Sge};
 
 use super::Link;
 use super::pipes::Incoming;
-use crate::engine::mover::{DirectAtomic, DirectRead, DirectWrite};
+use crate::engine::mover::{AtOnce, DirectAtomic, DirectRead, DirectWrite};
 use crate::engine::policy::table::DIRECT_READ;
 use crate::engine::sync::Ordering;
+use crate::port::local::Stored;
 
 /// Elements of a request that is carried out at once.
 const ELEMENTS: usize = 4;
@@ -50,50 +51,61 @@ impl Link {
     }
 
     /// See [`StreamMover::write_at_once`].
-    pub(super) fn write_to_peer(&self, write: &DirectWrite<'_>) -> bool {
-        let Some(port) = self.stream.local() else { return false };
+    pub(super) fn write_to_peer(&self, write: &DirectWrite<'_>) -> AtOnce {
+        self.try_write(write).unwrap_or(AtOnce::No)
+    }
+
+    fn try_write(&self, write: &DirectWrite<'_>) -> Option<AtOnce> {
         let (skipped, len) = (write.range.start, write.range.end - write.range.start);
-        let to = write.to.advanced(skipped);
-        let reach = port.reach(write.stag.0, to.0, len as usize, Access::REMOTE_WRITE);
-        let Some(reach) = reach.filter(|reach| reach.is_mapped()) else { return false };
+        let to = write.to.advanced(skipped).0;
+        let reach =
+            self.stream.local()?.reach(write.stag.0, to, len as usize, Access::REMOTE_WRITE)?;
+        if !reach.is_mapped() {
+            return None;
+        }
         let sges = match write.payload {
             Payload::Sges(sges) => sges,
             Payload::Inline(octets) => {
-                let range = skipped as usize..write.range.end as usize;
-                return octets.get(range).is_some_and(|part| reach.write(&[IoPart::new(part)]));
+                let part = octets.get(skipped as usize..write.range.end as usize)?;
+                return Some(reach.write(&[IoPart::new(part)]).into());
             }
-            _ => return false,
+            _ => return None,
         };
-        let Some(guards) = self.guards(sges, false) else { return false };
+        let guards = self.guards(sges, false)?;
         let mut from = [const { IoPart::EMPTY }; ELEMENTS];
         for (part, guard) in from.iter_mut().zip(guards.iter().flatten()) {
             *part = IoPart::from(guard);
         }
-        let from = cut(&mut from, skipped as usize, len as usize);
-        if !reach.write(from) {
-            return false;
+        let written = reach.write(cut(&mut from, skipped as usize, len as usize)).into();
+        if written == AtOnce::Done && write.range.end == write.payload.len() {
+            self.observe(&guards, false);
         }
-        self.observe(&guards, false);
-        true
+        Some(written)
     }
 
     /// See [`StreamMover::update_at_once`].
-    pub(super) fn update_at_peer(&self, atomic: &DirectAtomic<'_>) -> bool {
-        let [room] = atomic.room else { return false };
-        if room.length != 8 {
-            return false;
-        }
-        let Some(port) = self.stream.local() else { return false };
-        let reach = port.reach(atomic.stag.0, atomic.to.0, 8, Access::REMOTE_ATOMIC);
-        let Some(reach) = reach.filter(|reach| reach.is_mapped()) else { return false };
+    pub(super) fn update_at_peer(&self, atomic: &DirectAtomic<'_>) -> AtOnce {
+        self.try_update(atomic).unwrap_or(AtOnce::No)
+    }
+
+    fn try_update(&self, atomic: &DirectAtomic<'_>) -> Option<AtOnce> {
+        let [room] = atomic.room else { return None };
+        let port = self.stream.local()?;
+        let reach = port.reach(atomic.stag.0, atomic.to.0, 8, Access::REMOTE_ATOMIC)?;
         let memory = &*self.endpoint.engine.memory;
-        let guard = memory.guard_local(self.endpoint.who, *room, true);
+        let guard = memory.guard_local(self.endpoint.who, *room, true).ok()?;
         // The value must have a place before there is one.
-        let Some(guard) = guard.ok().filter(|guard| guard.find().is_ok()) else { return false };
-        let Some(before) = reach.update(atomic.op) else { return false };
+        if guard.len() != 8 || guard.find().is_err() {
+            return None;
+        }
+        let before = match reach.update(atomic.op) {
+            Stored::Done(before) => before,
+            Stored::No => return None,
+            Stored::Lost => return Some(AtOnce::Lost),
+        };
         let _ = IoPartMut::scatter(&mut [IoPartMut::from(&guard)], &before.to_ne_bytes());
         self.observe(&[Some(guard), None, None, None], true);
-        true
+        Some(AtOnce::Done)
     }
 
     /// Guards of the elements. An element that is refused is the core's to judge.
@@ -136,13 +148,13 @@ impl Link {
         count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Bytes were taken apart but for the last `have`: tells a peer on this host if all that has
-    /// come was dealt with, and shows it the memory that it has read.
+    /// Bytes were taken apart but for the last `have`: tells a peer on this host with how many this
+    /// end has dealt, and shows it the memory that it has named.
     #[inline]
     pub(super) fn settle_with_peer(&self, incoming: &mut Incoming, have: usize) {
         let Some(port) = self.stream.local() else { return };
-        if have == 0 && !incoming.has_waiting(&self.endpoint) {
-            port.settle();
+        if let Some(waiting) = incoming.waiting(&self.endpoint) {
+            port.settle(waiting + have as u64);
         }
         // A program without arenas lets others read only.
         if let Some(named) = incoming.take_named()
@@ -150,24 +162,26 @@ impl Link {
             && port.may_show()
             && port.is_asked_again(named.stag.0)
         {
-            self.show(named.stag);
+            self.show(named);
         }
     }
 
     /// Shows the peer the memory that it has named, if it may access it and without waiting for the
     /// server of a file.
     #[cold]
-    fn show(&self, stag: Stag) {
+    fn show(&self, named: Named) {
+        let stag = named.stag;
         let Some(port) = self.stream.local().filter(|port| !port.shows(stag.0)) else { return };
         let (memory, who) = (&*self.endpoint.engine.memory, self.endpoint.who);
         let guard = |access| memory.guard_granted(who, stag, access).ok();
         let all = [RemoteAccess::Read, RemoteAccess::Write, RemoteAccess::Atomic];
         // Asked without the core's lock: the system may take a while to tell.
         let Some((_, any)) = all.into_iter().find_map(guard) else { return };
-        if !any.may_be_shown() {
+        let is_mapped = port.prepare_to_show(Span { addr: any.as_ptr().addr(), len: any.len() });
+        // Other memory is read only.
+        if !(is_mapped || named.read) || !any.may_be_shown() {
             return;
         }
-        port.prepare_to_show(Span { addr: any.as_ptr().addr(), len: any.len() });
         drop(any);
         self.endpoint.with_core_of(self, |qp: &mut Qp| {
             // A thread that ends the connection, or takes the right, locks the core before it has
@@ -185,6 +199,16 @@ impl Link {
             let memory = Span { addr: guard.as_ptr().addr(), len: guard.len() };
             port.show(stag.0, first.0, memory, access);
         });
+    }
+}
+
+impl From<Stored<()>> for AtOnce {
+    fn from(stored: Stored<()>) -> Self {
+        match stored {
+            Stored::Done(()) => Self::Done,
+            Stored::No => Self::No,
+            Stored::Lost => Self::Lost,
+        }
     }
 }
 

@@ -20,6 +20,7 @@ use crate::engine::endpoint::Endpoint;
 
 /// The part that takes apart bytes that have come.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "nearly all are the first")]
 pub(super) enum Incoming {
     Iwarp(Receiver<Deframer>),
     Other {
@@ -73,6 +74,15 @@ impl Incoming {
         match self {
             Self::Iwarp(receiver) => receiver.has_waiting(),
             Self::Other { .. } => endpoint.has_parked(),
+        }
+    }
+
+    /// See [`Receiver::waiting`]: of the bytes of another core, all wait that wait at all.
+    #[inline]
+    pub(super) fn waiting(&self, endpoint: &Endpoint) -> Option<u64> {
+        match self {
+            Self::Iwarp(receiver) => Some(receiver.waiting()),
+            Self::Other { .. } => (!self.has_waiting(endpoint)).then_some(0),
         }
     }
 
@@ -189,7 +199,7 @@ impl Outgoing {
                     core.taken(n);
                     let more = core.wanted() != Wanted::Nothing;
                     let (disposition, connected) = (core.disposition(), core.is_connected());
-                    Taken { more, disposition, connected }
+                    Taken { more, awaited: false, disposition, connected }
                 })
             }
         }

@@ -129,6 +129,7 @@ impl Link {
                 break;
             }
         }
+        self.hear_of_dealing();
         self.endpoint.watch_time();
         if self.local.is_due() && received.moved {
             self.agree();
@@ -313,7 +314,7 @@ impl Link {
         staging.copy_within(used..*have, 0);
         *have -= used;
         let stalled = rx.incoming.is_stalled();
-        if rx.is_local && !stalled {
+        if rx.is_local {
             self.settle_with_peer(&mut rx.incoming, *have);
         }
         if self.flags.has(READ_STALLED) != stalled {

@@ -114,6 +114,7 @@ impl Link {
                 let switched = self.stream.local().and_then(LocalPort::switch);
                 if let Some(crc) = switched {
                     tx.may_switch = false;
+                    self.moves_at(tx.sent);
                     tx.outgoing.switched(crc);
                     let may_read = self.stream.local().is_some_and(LocalPort::may_read);
                     endpoint.access_directly(may_read);
@@ -153,6 +154,9 @@ impl Link {
                     break;
                 }
             };
+            if taken.awaited {
+                self.await_dealing();
+            }
             if tx.sent >= tx.next_mss_check {
                 tx.next_mss_check = tx.sent + MSS_CHECK;
                 tx.outgoing.set_max_segment(self.stream.max_segment());

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Completions of what a peer on this host has taken in, as it says in the memory that both share.
+//!
+//! A device that is like InfiniBand's completes a Send or Write when the peer has received it, for
+//! which it sends a Read of nothing behind it. In shared memory the peer writes down with how many
+//! bytes of the stream it has dealt, and no Read is needed. This end says before that it waits for
+//! more, and is woken once the peer has dealt with some.
+
+use iwarp_proto::qp::Qp;
+
+use super::Link;
+use crate::engine::sync::{AtomicBool, AtomicU64, Ordering};
+use crate::port::local::LocalPort;
+
+/// What this end knows of that.
+#[derive(Debug)]
+pub(super) struct Dealt {
+    /// Requests complete when the peer has dealt with more.
+    awaited: AtomicBool,
+    /// The position of the stream at which it has moved: set by the transmitter before it sends on.
+    moved_at: AtomicU64,
+    /// The bytes behind that of which the core was told.
+    told: AtomicU64,
+}
+
+impl Dealt {
+    pub(super) fn new() -> Self {
+        let zero = || AtomicU64::new(0);
+        Self { awaited: AtomicBool::new(false), moved_at: zero(), told: zero() }
+    }
+}
+
+impl Link {
+    /// The stream moves, and has passed so many bytes.
+    pub(super) fn moves_at(&self, position: u64) {
+        self.dealt.moved_at.store(position, Ordering::Release);
+    }
+
+    /// Requests were sent that complete when the peer has dealt with them.
+    #[inline]
+    pub(super) fn await_dealing(&self) {
+        if let Some(port) = self.stream.local().filter(|port| port.has_switched()) {
+            self.dealt.awaited.store(true, Ordering::Release);
+            port.await_dealing(self.dealt.told.load(Ordering::Acquire));
+        }
+    }
+
+    /// Completes requests with which the peer has dealt since.
+    #[inline]
+    pub(super) fn hear_of_dealing(&self) {
+        if self.dealt.awaited.load(Ordering::Acquire)
+            && let Some(port) = self.stream.local()
+            && let Some(upto) = port.dealt_with()
+            && upto > self.dealt.told.load(Ordering::Acquire)
+        {
+            self.tell_dealt(port, upto);
+        }
+    }
+
+    fn tell_dealt(&self, port: &LocalPort, upto: u64) {
+        let awaited = self.endpoint.tell_core_of(self, |qp: &mut Qp| {
+            // Another thread may have told more.
+            let upto = upto.max(self.dealt.told.load(Ordering::Acquire));
+            qp.peer_has(self.dealt.moved_at.load(Ordering::Acquire) + upto);
+            self.dealt.told.store(upto, Ordering::Release);
+            let awaited = qp.awaits_acknowledgement();
+            self.dealt.awaited.store(awaited, Ordering::Release);
+            awaited
+        });
+        if awaited == Some(true) {
+            port.await_dealing(upto);
+        }
+    }
+}
