@@ -5,11 +5,12 @@
 mod lines;
 
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
-use iwarp_os::local::{Marks, Ring};
+use iwarp_os::local::{Marks, PeerMemory, Ring, StatusPage};
 use iwarp_os::unix::SeqSocket;
 
 use super::message::{Answer, LEN, Message};
@@ -120,4 +121,50 @@ fn offers_that_were_not_followed_make_room() {
     clock.advance(2 * PATIENCE);
     assert!(one_more().is_ok());
     assert_eq!(locals.offers.lock().len(), 1);
+}
+
+/// The next message, with what comes along; `None` where the other end has closed.
+fn heard(socket: &SeqSocket) -> Option<(Message, Vec<OwnedFd>)> {
+    let until = Instant::now() + Duration::from_secs(20);
+    loop {
+        let mut octets = [0; LEN];
+        match socket.recv_passed(&mut octets) {
+            Ok((LEN, passed)) => return Some((Message::decode(&octets).unwrap(), passed)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                assert!(Instant::now() < until, "nothing comes");
+                std::thread::yield_now();
+            }
+            _ => return None,
+        }
+    }
+}
+
+/// One that may not read this process's memory would get some of it.
+#[test]
+fn a_process_that_says_it_reads_this_one_s_memory_has_to_show_it() {
+    for is_honest in [true, false] {
+        let worker = Worker::start().unwrap();
+        let locals = Locals::new(&worker, false, Some(&Arc::default()));
+        let known = end(1);
+        let Offer { name, .. } = offered(&locals, &known);
+        let socket = SeqSocket::connect(socket_name(name).as_bytes()).unwrap();
+        let (_marks, fds) = Marks::create().unwrap();
+        let (own, fd) = StatusPage::create().unwrap();
+        let Ok(_life) = own.hold() else { return };
+        let passed: Vec<_> = fds.passed().into_iter().chain([fd.as_fd()]).collect();
+        socket.send(&Message::Hello.encode(), &passed).unwrap();
+        let (reach, passed) = heard(&socket).unwrap();
+        assert_eq!(reach, Message::Reach(own.secret()));
+        let peer = PeerMemory::open(&socket, passed[0].as_fd()).unwrap();
+        let mut read = peer.probe().unwrap();
+        read[7] ^= u8::from(!is_honest);
+        socket.send(&Message::Reach(Some(read)).encode(), &[]).unwrap();
+        let (_ring, memory) = Ring::create(ROOM).unwrap();
+        let (local, peer) = (known.peer, super::tests::own());
+        let join = Join { slot: 0, crc: false, secret: 1, local, peer };
+        let sent = socket.send(&Message::Join(join).encode(), &[memory.as_fd()]);
+        let answered = sent.is_ok() && matches!(heard(&socket), Some((Message::Answer(_), _)));
+        assert_eq!(answered, is_honest);
+        worker.stop();
+    }
 }
