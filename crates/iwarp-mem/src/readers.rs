@@ -30,8 +30,8 @@ impl fmt::Debug for Readers {
 }
 
 impl Readers {
-    /// Has `tell` called each time that memory is revoked of which others may have the address. When
-    /// it returns, they write there no more. It calls nothing of the table. To be called once.
+    /// Has `tell` called each time that memory is revoked of which others may have the address.
+    /// When it returns, they write there no more. It calls nothing of the table. To be called once.
     pub fn when_revoked(&self, tell: impl Fn(Stag, Span) + Send + Sync + 'static) {
         let _ = self.tell.set(Box::new(tell));
     }

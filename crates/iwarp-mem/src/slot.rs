@@ -234,8 +234,8 @@ impl SlotUse<'_> {
 
 impl SlotUse<'_> {
     /// True if all that it grants is memory without a file, or a buffer's, as far as was seen when
-    /// it was asked first. A page of a file may make its reader wait, and so another process: the server
-    /// of the file decides for how long.
+    /// it was asked first. A page of a file may make its reader wait, and so another process: the
+    /// server of the file decides for how long.
     pub(crate) fn may_be_shown(&self) -> bool {
         match self.slot.shown.load(Ordering::Relaxed) {
             UNKNOWN => {

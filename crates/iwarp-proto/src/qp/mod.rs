@@ -479,8 +479,8 @@ impl Qp {
         Ok(())
     }
 
-    /// The peer has taken in all octets before `position` of the stream, and is going to say more of
-    /// that without being asked: no acknowledgement is asked for any more.
+    /// The peer has taken in all octets before `position` of the stream, and is going to say more
+    /// of that without being asked: no acknowledgement is asked for any more.
     pub fn peer_has(&mut self, position: u64) {
         let before = self.outbound.peer_has.replace(position);
         if before != Some(position) {

@@ -27,8 +27,8 @@
 //!   reports it; `core` locked. It is read without.
 //! - `annex`: made by the program before the queue pair is connected; filled by the worker, under
 //!   its own lock, when a stream gets a ring.
-//! - `accesses_directly`: cleared by the thread that makes a link, set by the link's transmitter when
-//!   the stream has moved past TCP to a process whose memory this one can read.
+//! - `accesses_directly`: cleared by the thread that makes a link, set by the link's transmitter
+//!   when the stream has moved past TCP to a process whose memory this one can read.
 //! - `overran`: set with `core` locked by a thread that hands on a completion for which a queue has
 //!   no room; nothing clears it, and threads that see it look at the core once more.
 //! - `wants_timer`: set with `core` locked by any thread that has called the core, cleared by the

@@ -88,8 +88,8 @@ pub(crate) trait StreamMover: fmt::Debug + Send + Sync {
     /// to be posted; some of the room may hold bytes already.
     fn read_at_once(&self, read: &DirectRead<'_>) -> bool;
     /// Places bytes of a Write at once, if the memory is that of another process which this one
-    /// maps, and all that was sent before has arrived there. Where the Write is to be posted, some of
-    /// the bytes may have been placed, but not the last.
+    /// maps, and all that was sent before has arrived there. Where the Write is to be posted, some
+    /// of the bytes may have been placed, but not the last.
     fn write_at_once(&self, write: &DirectWrite<'_>) -> AtOnce;
     /// Carries out an Atomic at once, likewise.
     fn update_at_once(&self, atomic: &DirectAtomic<'_>) -> AtOnce;

@@ -666,8 +666,8 @@ impl QueuePair {
         link.map_or(0, |link| link.direct_reads())
     }
 
-    /// The Writes and Atomics that this end has carried out by itself, likewise: in memory of another
-    /// process that this one maps.
+    /// The Writes and Atomics that this end has carried out by itself, likewise: in memory of
+    /// another process that this one maps.
     #[doc(hidden)]
     pub fn direct_writes(&self) -> u64 {
         let link = self.inner.alive().and_then(|inner| inner.endpoint.link());

@@ -14,7 +14,8 @@ use super::inherit;
 use crate::fd::PassedFd;
 use crate::local::memory::{memfd, seal};
 
-/// See the [module](self). A page of it that is in no block holds zeros. It is never unmapped: peers know it by its number.
+/// See the [module](self). A page of it that is in no block holds zeros. It is never unmapped:
+/// peers know it by its number.
 #[derive(Debug)]
 pub(super) struct Arena {
     number: usize,
@@ -127,8 +128,7 @@ impl Arena {
     pub(super) fn free(&mut self, addr: usize, len: usize) -> bool {
         let at = addr - self.first();
         let cleared = self.clear(at, len);
-        // Where pages were taken away, a peer may still store into those that were there before:
-        // the place stays unused.
+        // A peer may still store into pages that were taken away: the place stays unused.
         if !self.shares(addr, len) {
             let place = self.first.as_ptr().wrapping_add(at).cast();
             // SAFETY: no other has these bytes.
@@ -183,7 +183,7 @@ impl Arena {
         let note = inherit::note_taken(self.number, at, end);
         let moved = copied.is_ok().then(|| {
             let flags = MremapFlags::MAYMOVE;
-            // SAFETY: it takes the place of pages of the arena, and holds the same bytes.
+            // SAFETY: it takes the place of pages of the arena, with the bytes that they hold.
             unsafe { rustix::mm::mremap_fixed(own.cast(), len, len, flags, place.cast()) }
         });
         if !matches!(moved, Some(Ok(_))) {

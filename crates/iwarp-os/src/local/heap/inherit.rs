@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The arenas of a process in its forked child, which maps them anew for itself and copies the pages
-//! that are there. Meanwhile the thread that has forked waits, and no block is freed or given out.
+//! The arenas of a process in its forked child, which maps them anew for itself and copies the
+//! pages that are there. Meanwhile the thread that has forked waits, and no block is freed or given
+//! out.
 //!
-//! The child may be one of a process with many threads, so what it does takes no lock and no memory.
-//! The notes for it lie in a table of fixed size.
+//! The child may be one of a process with many threads, so what it does takes no lock and no
+//! memory. The notes for it lie in a table of fixed size.
 
 use std::cell::RefCell;
 use std::io;
@@ -139,8 +140,8 @@ pub(crate) fn in_parent() {
     drop(heap);
 }
 
-/// Maps the arenas of the parent anew, so that neither sees what the other stores. In a child, once,
-/// before it closes the descriptors of its parent and makes an arena.
+/// Maps the arenas of the parent anew, so that neither sees what the other stores. In a child,
+/// once, before it closes the descriptors of its parent and makes an arena.
 pub(crate) fn make_private() {
     for note in &NOTES {
         let len = note.len.swap(0, Ordering::Acquire);
@@ -150,7 +151,7 @@ pub(crate) fn make_private() {
         let first = note.first.load(Ordering::Relaxed);
         let fd = note.fd.load(Ordering::Relaxed);
         let mut at = 0;
-        // In the order of their places, whatever the order in which they were taken away.
+        // In the order of their places.
         while at < len {
             let next = next_taken(note, at).unwrap_or([len, len]);
             map_private(fd, first, at, next[0]);
@@ -189,7 +190,7 @@ fn map_private(fd: RawFd, first: usize, at: usize, end: usize) {
     let rights = ProtFlags::READ | ProtFlags::WRITE;
     let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
     let place = std::ptr::with_exposed_provenance_mut(first + at);
-    // SAFETY: it takes the place of a part of the arena's mapping, and shows the same bytes.
+    // SAFETY: it takes the place of a part of the arena's mapping, and shows its bytes.
     let mapped = unsafe { rustix::mm::mmap(place, end - at, rights, flags, fd, at as u64) };
     match mapped {
         Ok(_) => copy_pages(fd, first, at, end),

@@ -15,8 +15,8 @@
 //! are used, as an allocator's do.
 //!
 //! A block begins on a page, and its pages are no other block's. Freed pages go back to the system,
-//! so a block is zeros at first. A process that stores into a block after it was told not to is kept
-//! from that: its owner waits for it, and if it does not come to an end, [takes the pages
+//! so a block is zeros at first. A process that stores into a block after it was told not to is
+//! kept from that: its owner waits for it, and if it does not come to an end, [takes the pages
 //! away](Heap::take_away).
 //!
 //! # Forked children
@@ -138,8 +138,8 @@ impl Heap {
     }
 
     /// Gives this process other pages in the place of those of these bytes, with what they hold: a
-    /// process that maps the old ones and stores there stores where nothing looks. No process may be
-    /// shown them any more ([`keep_for_itself`](Self::keep_for_itself)). Bytes that this process
+    /// process that maps the old ones and stores there stores where nothing looks. No process may
+    /// be shown them any more ([`keep_for_itself`](Self::keep_for_itself)). Bytes that this process
     /// stores meanwhile may get lost.
     ///
     /// # Errors

@@ -143,7 +143,7 @@ fn pages_that_were_taken_away_keep_their_bytes_and_are_no_peer_s() {
     assert!(others.iter().all(|other| other.addr() != taken));
 }
 
-/// What either of them stores after the fork the other does not see, in whatever pages.
+/// Neither sees what the other stores after the fork, in pages of any kind.
 #[test]
 fn a_child_keeps_blocks_for_itself() {
     let block = Block::new(3 * PAGE);

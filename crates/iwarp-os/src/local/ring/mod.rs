@@ -321,8 +321,8 @@ impl Ring {
 
     /// All that was taken out so far has been dealt with, but for the last `rest` bytes: the others
     /// are placed, and none of them waits. To be called by the thread that receives. Does nothing
-    /// unless a side has asked ([`is_settled`](Self::is_settled), [`await_peer`](Self::await_peer)).
-    /// True if the peer is to be told by a mark.
+    /// unless a side has asked ([`is_settled`](Self::is_settled),
+    /// [`await_peer`](Self::await_peer)). True if the peer is to be told by a mark.
     #[inline]
     pub fn settle(&self, rest: u64) -> bool {
         let words = &self.own_words().settled.0;
@@ -331,7 +331,7 @@ impl Ring {
             return false;
         }
         let taken = self.receiving.0.taken.load(Ordering::Relaxed);
-        // What waits may have come before by another way.
+        // Bytes that wait may have come before, by another way.
         let Some(dealt) = taken.checked_sub(rest) else { return false };
         let upto = dealt.wrapping_add(1);
         if upto == words.upto.load(Ordering::Relaxed) {
@@ -346,8 +346,8 @@ impl Ring {
         }
     }
 
-    /// Has the peer tell by a mark when it has dealt with more than the bytes `upto`. False where it
-    /// has, or never said so.
+    /// Has the peer tell by a mark when it has dealt with more than the bytes `upto`. False where
+    /// it has, or never said so.
     pub fn await_peer(&self, upto: u64) -> bool {
         let words = &self.peer_words().settled.0;
         if words.wanted.load(Ordering::Relaxed) & TOLD == 0 {

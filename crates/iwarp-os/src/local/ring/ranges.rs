@@ -7,11 +7,11 @@
 //! odd while the entry says nothing, and it changes whenever the entry does. So a reader that has
 //! copied by an entry looks at its count once more: the copy counts if that has not changed.
 //!
-//! A writer cannot do that, as its bytes are there by then. It says in a word of its own
-//! ([`Act`]) by which entry it is about to write, and looks at the entry once more before it writes.
-//! The owner changes the entry, and then waits until the word names it no more. If a writer does
-//! not come to an end, the owner writes that into the word, and takes the memory out of its reach:
-//! the writer then knows that its bytes are nowhere.
+//! A writer cannot do that, as its bytes are there by then. It says in a word of its own ([`Act`])
+//! by which entry it is about to write, and looks at the entry once more before it writes. The
+//! owner changes the entry, and then waits until the word names it no more. If a writer does not
+//! come to an end, the owner writes that into the word, and takes the memory out of its reach: the
+//! writer then knows that its bytes are nowhere.
 //!
 //! `tests/loom` compiles this file once more, with the atomics of a model checker.
 
@@ -154,8 +154,8 @@ impl Ranges {
         true
     }
 
-    /// The entry for a key: that which it has, or one that says nothing, or any of its set. The peer
-    /// may be writing by one that says nothing any more, which its owner still has to find.
+    /// The entry for a key: that which it has, or one that says nothing, or any of its set. The
+    /// peer may be writing by one that says nothing any more, which its owner still has to find.
     fn room_for(&self, key: u32, acts: &Act) -> Option<usize> {
         let word = |word: &AtomicU64| word.load(Ordering::Relaxed);
         let is_keys = |number: &usize| word(&self.0[*number].key) == u64::from(key);
@@ -171,7 +171,7 @@ impl Ranges {
         };
         let mut free = set(key).filter(is_free);
         let first = free.clone().find(says_nothing);
-        // Which of them does not matter, if it is not always the same.
+        // Any of them will do, if it is another one for other keys.
         first.or_else(|| free.nth((key >> 20) as usize % WAYS)).or_else(|| set(key).find(is_free))
     }
 

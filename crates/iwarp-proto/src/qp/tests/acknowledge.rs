@@ -56,7 +56,7 @@ fn a_one_way_request_completes_when_the_read_behind_it_is_answered() {
     }
 }
 
-/// Where the two share memory, the peer writes down there what it has taken in.
+/// In memory that the two share, the peer writes down there what it has taken in.
 #[test]
 fn a_peer_that_says_unasked_what_it_has_is_asked_no_more() {
     let mut raw = raw(0, 1);

@@ -124,8 +124,8 @@ impl Endpoint {
         is_done
     }
 
-    /// Reports a request that was carried out since the core was asked. One that the peer may have or
-    /// not is not repeated: it ends the queue pair.
+    /// Reports a request that was carried out since the core was asked. One that the peer may have
+    /// or not is not repeated: it ends the queue pair.
     fn end_at_once(&self, locked: &mut Locked, request: &SendRequest<'_>, outcome: AtOnce) -> bool {
         match outcome {
             AtOnce::Done => {

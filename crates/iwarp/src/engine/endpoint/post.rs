@@ -138,8 +138,8 @@ impl Endpoint {
         posted.map_err(|(number, error)| (done + number, error))
     }
 
-    /// Carries out requests in front as long as that is possible, and says how many. Each leaves the
-    /// next one as it was found itself.
+    /// Carries out requests in front as long as that is possible, and says how many. Each leaves
+    /// the next one as it was found itself.
     #[inline(never)]
     fn do_some_at_once(self: &Arc<Self>, requests: &[SendRequest<'_>]) -> usize {
         requests.iter().take_while(|request| self.do_at_once(request)).count()

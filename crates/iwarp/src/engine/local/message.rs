@@ -26,8 +26,8 @@ pub(super) enum Message {
     /// The first one, of the process that has connected, with the memory of the marks, two bells,
     /// and a page of memory if the other process may read this one's.
     Hello,
-    /// The process that says it can read the other's memory, by bytes that it has read there, or not.
-    /// The one that has not connected says it first, with a page of its own.
+    /// The process that says it can read the other's memory, by bytes that it has read there, or
+    /// not. The one that has not connected says it first, with a page of its own.
     Reach(Option<[u8; 16]>),
     /// A connection is to move to the ring whose memory comes along.
     Join(Join),

@@ -189,8 +189,8 @@ impl Channel {
         let _ = self.pass.set(Pass(Box::new(pass)));
     }
 
-    /// Has the other process map an arena of this one, unless it was passed before. False where that
-    /// is not possible.
+    /// Has the other process map an arena of this one, unless it was passed before. False where
+    /// that is not possible.
     pub(super) fn pass_arena(&self, arena: u32) -> bool {
         let Some(bit) = 1_u64.checked_shl(arena) else { return false };
         if self.passed.fetch_or(bit, Ordering::Relaxed) & bit != 0 {

@@ -12,8 +12,8 @@
 //! If the processes may read each other's memory, an end carries out Reads by itself
 //! ([`reach`](LocalPort::reach)): it copies from where the bytes lie. Each end shows the other in
 //! the ring's memory which of its own may be read so, once the other has asked for some of it. What
-//! lies in an arena of its process (the memory of buffers) the other maps: Reads, Writes and Atomics
-//! are plain loads and stores there.
+//! lies in an arena of its process (the memory of buffers) the other maps: Reads, Writes and
+//! Atomics are plain loads and stores there.
 //!
 //! A peer that dies sends a FIN like one that has ended in good order. The latter says in the ring
 //! that it has ended, before its FIN, so a FIN without that is taken for a reset.
@@ -271,8 +271,8 @@ impl LocalPort {
         self.way.get().is_some_and(|way| way.channel.shown().is_some())
     }
 
-    /// The peer accesses nothing by itself any more that it was shown: nothing counts that it copies
-    /// from now on, and it stores nothing.
+    /// The peer accesses nothing by itself any more that it was shown: nothing counts that it
+    /// copies from now on, and it stores nothing.
     pub(crate) fn show_nothing(&self) {
         if let Some(way) = self.way.get() {
             way.ring.show_nothing();
@@ -575,8 +575,8 @@ impl Reach<'_> {
             && self.way.ring.has_settled()
     }
 
-    /// Places `from` there, as long as they are. Unless that is done, they are not all there, and the
-    /// last was not placed.
+    /// Places `from` there, as long as they are. Unless that is done, they are not all there, and
+    /// the last was not placed.
     pub(crate) fn write(&self, from: &[IoPart<'_>]) -> Stored<()> {
         self.store(|arena, offset| arena.write(offset, from).then_some(()))
     }
@@ -613,7 +613,7 @@ impl Reach<'_> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stored<T> {
     Done(T),
-    /// Nothing was stored, or not all, nor the last byte.
+    /// No byte was stored, or some without the last.
     No,
     /// The peer has waited for it for too long, and has other pages there. It may have some of what
     /// was stored, or all.

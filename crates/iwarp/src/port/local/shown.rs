@@ -25,7 +25,7 @@ thread_local! {
     static LIVES: RefCell<Vec<(Weak<Shown>, Life)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Those of the process: several devices may have memory in one arena.
+/// All of the process: several devices may have memory in one arena.
 static ALL: PerProcess<Mutex<Vec<Weak<Showings>>>> = PerProcess::new();
 
 /// All that this process shows, of the memory of one table.
@@ -79,7 +79,7 @@ impl Showings {
         self.void().iter().for_each(|writer| writer.settle(stag.0, memory));
     }
 
-    /// What was shown before is void. Says who may be storing by it still.
+    /// Voids what was shown before. Says who may be storing by it still.
     fn void(&self) -> Vec<Writer> {
         let all: Vec<Arc<Shown>> = lock(&self.0).iter().filter_map(Weak::upgrade).collect();
         all.iter().for_each(|shown| shown.page.revoke());

@@ -3,11 +3,11 @@
 //! Peers that store into memory of this process by themselves, and the end of that.
 //!
 //! A peer says in the ring's memory that it is storing, for as long as one copy takes. Who takes
-//! the right away waits for that. A peer that was stopped in the midst, or waits for a CPU for long,
-//! is not waited for: this process goes on with other pages in the place of those, and the peer
-//! stores where nothing looks, which it learns. One that is dead stores nothing.
+//! the right away waits for that. A peer that was stopped in the midst, or waits for a CPU for
+//! long, is not waited for: this process goes on with other pages in the place of those, and the
+//! peer stores where nothing looks, which it learns. One that is dead stores nothing.
 //!
-//! Before pages are exchanged no peer may reach them any more, by whatever name: they are shown to
+//! Before pages are exchanged no peer may reach them any more, by any name: they are shown to
 //! none, all that was shown before is void, and those that are storing there have come to an end or
 //! learn that their bytes are lost.
 

@@ -38,8 +38,8 @@
 //!   took all there was, and the task that drives notes whether posts are gathered.
 //! - `watch`: the transmitter, a caller that sets a timeout, the worker that looks, under its lock.
 //! - `memberships`: the thread that attaches the link and the one that closes it, under its lock.
-//! - `dealt`: the transmitter says that more is awaited, threads that receive say what they have told
-//!   the core, which they have locked.
+//! - `dealt`: the transmitter says that more is awaited, threads that receive say what they have
+//!   told the core, which they have locked.
 //! - `direct_reads`, `direct_writes`: threads that post, each by one addition.
 
 mod attach;

@@ -13,7 +13,7 @@ use super::Link;
 use crate::engine::sync::{AtomicBool, AtomicU64, Ordering};
 use crate::port::local::LocalPort;
 
-/// What this end knows of that.
+/// The words of the peer that this end has heard.
 #[derive(Debug)]
 pub(super) struct Dealt {
     /// Requests complete when the peer has dealt with more.

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Reads, Writes and Atomics that the end which posts them carries out by itself, in the memory of a
-//! process that lets it.
+//! Reads, Writes and Atomics that the end which posts them carries out by itself, in the memory of
+//! a process that lets it.
 //!
 //! The first two requests for some memory go by the stream. If the requester may access all of it,
-//! the peer then shows it (`port/local`): name, range, address, rights. Memory that lies in an arena
-//! of the peer's the requester maps; in other memory it can only read, by the system's copy. Further
-//! requests that find all that was sent arrived and placed are carried out there at once, without
-//! the peer, which may sleep. One that does not succeed so goes by the stream: the core there says
-//! why.
+//! the peer then shows it (`port/local`): name, range, address, rights. Memory that lies in an
+//! arena of the peer's the requester maps; in other memory it can only read, by the system's copy.
+//! Further requests that find all that was sent arrived and placed are carried out there at once,
+//! without the peer, which may sleep. One that does not succeed so goes by the stream: the core
+//! there says why.
 
 use iwarp_mem::{Guard, Span};
 use iwarp_os::local::Heap;
