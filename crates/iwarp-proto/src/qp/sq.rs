@@ -713,7 +713,7 @@ mod tests {
             queue.start();
             queue.built(wr_id, 10 * (wr_id + 1));
         }
-        let mut done = |queue: &mut SendQueue| {
+        let done = |queue: &mut SendQueue| {
             let mut count = 0;
             while queue.pop_done(QpId(0), |_| ()) {
                 count += 1;

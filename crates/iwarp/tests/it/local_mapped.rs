@@ -114,7 +114,11 @@ fn atomics_at_both_ends_count_each_other() {
     counter.store(0, Ordering::SeqCst);
     let mut last = None;
     thread::scope(|scope| {
-        scope.spawn(|| (0..EACH).for_each(|_| drop(counter.fetch_add(1, Ordering::SeqCst))));
+        scope.spawn(|| {
+            for _ in 0..EACH {
+                counter.fetch_add(1, Ordering::SeqCst);
+            }
+        });
         for _ in 0..EACH {
             let before = add(&client, &room, stag, to);
             assert!(last.is_none_or(|last| before > last));
