@@ -80,6 +80,8 @@ pub(crate) struct LocalPort {
     resets: AtomicBool,
     /// The life line has something to say.
     line_spoke: AtomicBool,
+    /// One more than the bytes with which the peer is known to have dealt, while more is awaited.
+    awaits: AtomicU64,
     /// Memory that the peer has asked for, the last of each place.
     asked: [AtomicU32; 64],
     waker: Arc<WakerSlot>,
@@ -100,6 +102,7 @@ impl LocalPort {
             came_by_way: none(),
             resets: none(),
             line_spoke: none(),
+            awaits: AtomicU64::new(0),
             asked: [const { AtomicU32::new(0) }; 64],
             waker: Arc::default(),
         }
@@ -180,13 +183,26 @@ impl LocalPort {
         self.way_out()?.ring.peer_settled()
     }
 
-    /// Has the port woken when the peer has dealt with more than so many bytes of those.
+    /// Has the port woken, and ready, when the peer has dealt with more than so many bytes of those.
     pub(crate) fn await_dealing(&self, upto: u64) {
+        self.awaits.store(upto.saturating_add(1), Ordering::SeqCst);
         if let Some(way) = self.way_out()
             && !way.ring.await_peer(upto)
         {
             self.waker.wake(Readiness::INPUT);
         }
+    }
+
+    /// Ends that. To be called before the peer's word is looked at.
+    pub(crate) fn await_no_dealing(&self) {
+        self.awaits.store(0, Ordering::SeqCst);
+    }
+
+    /// True if the peer has dealt with more than what was [awaited](Self::await_dealing).
+    #[inline]
+    pub(crate) fn has_dealt(&self) -> bool {
+        let awaits = self.awaits.load(Ordering::Acquire);
+        awaits != 0 && self.dealt_with().is_some_and(|upto| upto >= awaits)
     }
 
     /// Prepares [`Self::show`] for memory of which the peer may map the arena. False if it is in
@@ -455,6 +471,9 @@ impl Port for LocalPort {
                 || way.channel.is_over()
                 || self.line_spoke.load(Ordering::Acquire);
             ready.set(Readiness::INPUT, has_input);
+        }
+        if self.has_dealt() {
+            ready |= Readiness::INPUT;
         }
         if let Some(way) = self.way_out() {
             ready.set(Readiness::ROOM, way.ring.has_room() || way.channel.is_over());

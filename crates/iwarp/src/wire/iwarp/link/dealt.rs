@@ -52,23 +52,26 @@ impl Link {
         if self.dealt.awaited.load(Ordering::Acquire)
             && let Some(port) = self.stream.local()
             && let Some(upto) = port.dealt_with()
-            && upto > self.dealt.told.load(Ordering::Acquire)
+            && (upto > self.dealt.told.load(Ordering::Acquire) || port.has_dealt())
         {
-            self.tell_dealt(port, upto);
+            self.tell_dealt(port);
         }
     }
 
-    fn tell_dealt(&self, port: &LocalPort, upto: u64) {
-        let awaited = self.endpoint.tell_core_of(self, |qp: &mut Qp| {
+    fn tell_dealt(&self, port: &LocalPort) {
+        // Another thread that awaits more from now on does so behind this.
+        port.await_no_dealing();
+        let Some(upto) = port.dealt_with() else { return };
+        let told = self.endpoint.tell_core_of(self, |qp: &mut Qp| {
             // Another thread may have told more.
             let upto = upto.max(self.dealt.told.load(Ordering::Acquire));
             qp.peer_has(self.dealt.moved_at.load(Ordering::Acquire) + upto);
             self.dealt.told.store(upto, Ordering::Release);
             let awaited = qp.awaits_acknowledgement();
             self.dealt.awaited.store(awaited, Ordering::Release);
-            awaited
+            awaited.then_some(upto)
         });
-        if awaited == Some(true) {
+        if let Some(upto) = told.flatten() {
             port.await_dealing(upto);
         }
     }

@@ -154,7 +154,7 @@ impl Link {
                     break;
                 }
             };
-            if false && taken.awaited {
+            if taken.awaited {
                 self.await_dealing();
             }
             if tx.sent >= tx.next_mss_check {
