@@ -183,7 +183,8 @@ impl LocalPort {
         self.way_out()?.ring.peer_settled()
     }
 
-    /// Has the port woken, and ready, when the peer has dealt with more than so many bytes of those.
+    /// Has the port woken, and ready, when the peer has dealt with more than so many bytes of
+    /// those.
     pub(crate) fn await_dealing(&self, upto: u64) {
         self.awaits.store(upto.saturating_add(1), Ordering::SeqCst);
         if let Some(way) = self.way_out()
