@@ -168,6 +168,21 @@ impl Arena {
         Ok((self.first() + at, end - at))
     }
 
+    /// Fills `room` with the bytes from `at` on.
+    fn read_pages(&self, at: usize, room: &mut [u8]) -> io::Result<()> {
+        let mut done = 0;
+        while done < room.len() {
+            let from = (at + done) as u64;
+            match rustix::io::retry_on_intr(|| {
+                rustix::io::pread(&self.fd, &mut room[done..], from)
+            })? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                read => done += read,
+            }
+        }
+        Ok(())
+    }
+
     /// See [`Heap::take_away`](super::Heap::take_away).
     pub(super) fn take_away(&mut self, addr: usize, len: usize) -> io::Result<()> {
         let [at, end] = self.pages_of(addr, len);
@@ -176,9 +191,8 @@ impl Arena {
         let own = unsafe {
             rustix::mm::mmap_anonymous(null_mut(), len, RIGHTS, MapFlags::PRIVATE)?.cast::<u8>()
         };
-        let _admitted = iwarp_mem::admit_faults();
-        // SAFETY: both are mapped, of this length and apart; others may write to the first.
-        let copied = unsafe { iwarp_mem::copy_out(own, place, len) };
+        // SAFETY: made above, of zeros, and nothing else refers to it.
+        let copied = self.read_pages(at, unsafe { std::slice::from_raw_parts_mut(own, len) });
         // Without room for the note a child shares these pages with the peers.
         let note = inherit::note_taken(self.number, at, end);
         let moved = copied.is_ok().then(|| {
