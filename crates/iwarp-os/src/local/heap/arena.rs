@@ -3,11 +3,11 @@
 //! A memfd of which blocks are given out.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
 
 use rustix::fs::{FallocateFlags, fallocate};
-use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use super::free::Free;
 use super::inherit;
@@ -168,45 +168,41 @@ impl Arena {
         Ok((self.first() + at, end - at))
     }
 
-    /// Fills `room` with the bytes from `at` on.
-    fn read_pages(&self, at: usize, room: &mut [u8]) -> io::Result<()> {
-        let mut done = 0;
-        while done < room.len() {
-            let from = (at + done) as u64;
-            match rustix::io::retry_on_intr(|| {
-                rustix::io::pread(&self.fd, &mut room[done..], from)
-            })? {
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                read => done += read,
+    /// A memfd of its own with the bytes from `at` to `end`.
+    fn copy(&self, at: usize, end: usize) -> io::Result<OwnedFd> {
+        let copy = memfd(c"iwarp-memory")?;
+        rustix::fs::ftruncate(&copy, (end - at) as u64)?;
+        let (mut from, mut to) = (at as u64, 0);
+        while (from as usize) < end {
+            let left = end - from as usize;
+            let mut room = [0; 16 << 10];
+            let room = &mut room[..left.min(16 << 10)];
+            let read = rustix::io::retry_on_intr(|| rustix::io::pread(&self.fd, &mut *room, from))?;
+            let written =
+                rustix::io::retry_on_intr(|| rustix::io::pwrite(&copy, &room[..read], to))?;
+            if written == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
             }
+            (from, to) = (from + written as u64, to + written as u64);
         }
-        Ok(())
+        Ok(copy)
     }
 
     /// See [`Heap::take_away`](super::Heap::take_away).
     pub(super) fn take_away(&mut self, addr: usize, len: usize) -> io::Result<()> {
         let [at, end] = self.pages_of(addr, len);
         let (place, len) = (self.first.as_ptr().wrapping_add(at), end - at);
-        // SAFETY: a new mapping where the system likes it.
-        let own = unsafe {
-            rustix::mm::mmap_anonymous(null_mut(), len, RIGHTS, MapFlags::PRIVATE)?.cast::<u8>()
-        };
-        // SAFETY: made above, of zeros, and nothing else refers to it.
-        let copied = self.read_pages(at, unsafe { std::slice::from_raw_parts_mut(own, len) });
+        let copy = self.copy(at, end)?;
         // Without room for the note a child shares these pages with the peers.
         let note = inherit::note_taken(self.number, at, end);
-        let moved = copied.is_ok().then(|| {
-            let flags = MremapFlags::MAYMOVE;
-            // SAFETY: it takes the place of pages of the arena, with the bytes that they hold.
-            unsafe { rustix::mm::mremap_fixed(own.cast(), len, len, flags, place.cast()) }
-        });
-        if !matches!(moved, Some(Ok(_))) {
+        let flags = MapFlags::PRIVATE | MapFlags::FIXED;
+        // SAFETY: it takes the place of pages of the arena, with the bytes that they hold.
+        let moved = unsafe { rustix::mm::mmap(place.cast(), len, RIGHTS, flags, &copy, 0) };
+        if let Err(error) = moved {
             if let Some(note) = note {
                 note.forget();
             }
-            // SAFETY: made above, and not moved.
-            let _ = unsafe { rustix::mm::munmap(own.cast(), len) };
-            return Err(io::ErrorKind::OutOfMemory.into());
+            return Err(error.into());
         }
         // Of the old pages, those that a peer stores into come back.
         let _ = self.clear(at, len);
