@@ -188,11 +188,7 @@ fn close_if_ours(number: RawFd) {
         // Epoll sets and eventfds are of no type.
         libc::S_IFSOCK | 0 => true,
         // Memory that is shared with another process has seals.
-        // SAFETY: a system call without pointers.
-        libc::S_IFREG => unsafe {
-            let seals = libc::syscall(libc::SYS_fcntl, number, libc::F_GET_SEALS);
-            seals >= 0 && SharedMemory::has_seals(seals as u32)
-        },
+        libc::S_IFREG => SharedMemory::is_under(number),
         _ => false,
     };
     if is_ours {

@@ -5,7 +5,7 @@
 use std::ffi::CStr;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::ptr::{NonNull, null_mut};
 
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fstat, fstatfs};
@@ -127,9 +127,11 @@ impl SharedMemory {
         })
     }
 
-    /// True for the seals of such memory, as `F_GET_SEALS` tells them.
-    pub(crate) fn has_seals(seals: u32) -> bool {
-        SealFlags::from_bits_retain(seals).contains(SEALS)
+    /// True if such memory is open under this number.
+    pub(crate) fn is_under(number: RawFd) -> bool {
+        // SAFETY: a system call without pointers.
+        let seals = unsafe { libc::syscall(libc::SYS_fcntl, number, libc::F_GET_SEALS) };
+        seals >= 0 && SealFlags::from_bits_retain(seals as u32).contains(SEALS)
     }
 
     /// Maps memory that the other process [shows](Self::create_to_show). A write to it is SIGSEGV.

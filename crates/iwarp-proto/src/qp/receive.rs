@@ -151,28 +151,12 @@ impl<D: Deframe> Receiver<D> {
         pool: &P,
         input: &mut [u8],
     ) -> usize {
-        let before = self.used;
-        let used = self.receive_some(qp, memory, pool, input);
-        self.used = before + used as u64;
-        used
-    }
-
-    #[inline(always)]
-    fn receive_some<S: Shared, M: Memory, P: ReceivePool + ?Sized>(
-        &mut self,
-        qp: &S,
-        memory: &M,
-        pool: &P,
-        input: &mut [u8],
-    ) -> usize {
-        let before = self.used;
         let mut used = 0;
         loop {
-            self.used = before + used as u64;
             // A segment that begins is judged by the queue pair, which knows whether it has ended.
             let asks = self.streaming.is_some() || self.has_waiting();
             if asks && self.has_ended(qp) {
-                return input.len();
+                return self.drop_rest(used, input.len());
             }
             // Also right behind a segment that was parked: a receive may have been posted between
             // its judgement and its end, by a thread that saw nothing parked yet.
@@ -199,15 +183,21 @@ impl<D: Deframe> Receiver<D> {
                 };
             }
             used += step;
-            self.used = before + used as u64;
+            self.used += step as u64;
             if self.stalled || (used == input.len() && !self.has_waiting()) {
                 return used;
             }
             if step == 0 {
                 // Any octets that come after the end are dropped.
-                return if self.has_ended(qp) { input.len() } else { used };
+                return if self.has_ended(qp) { self.drop_rest(used, input.len()) } else { used };
             }
         }
+    }
+
+    /// Uses all `len` octets of the input, of which `used` were used.
+    fn drop_rest(&mut self, used: usize, len: usize) -> usize {
+        self.used += (len - used) as u64;
+        len
     }
 
     /// Handles the ULPDU that had to come again. False where it has to once more.
@@ -704,7 +694,6 @@ impl<D: Deframe> Receiver<D> {
             }
             streaming.done += n;
             streaming.left -= n;
-            self.used += n as u64;
             self.deframer.advance(n);
             // A frame without a trailer ends here.
             if streaming.left > 0 || streaming.trailer > 0 {

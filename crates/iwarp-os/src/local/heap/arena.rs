@@ -14,8 +14,8 @@ use super::inherit;
 use crate::fd::PassedFd;
 use crate::local::memory::{memfd, seal};
 
-/// See the [module](self). A page of it that is in no block holds zeros. It is never unmapped:
-/// peers know it by its number.
+/// See the [module](self). A page of it that is in no block holds zeros. It stays mapped once
+/// another process knows it by its number.
 #[derive(Debug)]
 pub(super) struct Arena {
     number: usize,

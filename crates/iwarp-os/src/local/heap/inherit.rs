@@ -180,9 +180,7 @@ fn next_taken(note: &Note, at: usize) -> Option<[usize; 2]> {
 
 fn map_private(fd: RawFd, first: usize, at: usize, end: usize) {
     // A program that has closed our descriptors (`closefrom`) may have files under their numbers.
-    // SAFETY: a system call without pointers.
-    let seals = unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_GET_SEALS) };
-    if at >= end || seals < 0 || !SharedMemory::has_seals(seals as u32) {
+    if at >= end || !SharedMemory::is_under(fd) {
         return;
     }
     // SAFETY: it was open in the parent, and is not closed before this returns.

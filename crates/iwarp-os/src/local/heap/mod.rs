@@ -132,9 +132,7 @@ impl Heap {
     ///
     /// `NotFound` where the bytes are not in an arena; `OutOfMemory`.
     pub fn keep_for_itself(addr: usize, len: usize) -> io::Result<(usize, usize)> {
-        let mut heap = heap();
-        let arena = heap.arenas.iter_mut().flatten().find(|arena| arena.holds(addr, len));
-        arena.ok_or(io::ErrorKind::NotFound)?.keep_for_itself(addr, len)
+        heap().arena_of(addr, len)?.keep_for_itself(addr, len)
     }
 
     /// Gives this process other pages in the place of those of these bytes, with what they hold: a
@@ -146,9 +144,13 @@ impl Heap {
     ///
     /// `NotFound` where the bytes are not in an arena; shortages. Then the pages stay.
     pub fn take_away(addr: usize, len: usize) -> io::Result<()> {
-        let mut heap = heap();
-        let arena = heap.arenas.iter_mut().flatten().find(|arena| arena.holds(addr, len));
-        arena.ok_or(io::ErrorKind::NotFound)?.take_away(addr, len)
+        heap().arena_of(addr, len)?.take_away(addr, len)
+    }
+
+    /// The arena that has these bytes.
+    fn arena_of(&mut self, addr: usize, len: usize) -> io::Result<&mut Arena> {
+        let arena = self.arenas.iter_mut().flatten().find(|arena| arena.holds(addr, len));
+        Ok(arena.ok_or(io::ErrorKind::NotFound)?)
     }
 
     fn allocate(&mut self, len: usize) -> Option<NonNull<u8>> {
@@ -181,13 +183,11 @@ impl Heap {
     /// Takes the bytes of a block back. A child keeps those of its parent.
     fn free(&mut self, addr: usize, len: usize) {
         let len = len.next_multiple_of(rustix::param::page_size());
-        let is_its =
-            |arena: &Option<Arena>| arena.as_ref().is_some_and(|arena| arena.holds(addr, len));
-        let Some(number) = self.arenas.iter().position(is_its) else { return };
-        let arena = &mut self.arenas[number];
+        let Ok(arena) = self.arena_of(addr, len) else { return };
+        let (number, may_go) = (arena.number(), arena.free(addr, len));
         // The first one stays for the next block. Others may know of one that was passed.
-        if arena.as_mut().is_some_and(|arena| arena.free(addr, len)) && number > 0 {
-            arena.take().into_iter().for_each(Arena::give_back);
+        if may_go && number > 0 {
+            self.arenas[number].take().into_iter().for_each(Arena::give_back);
         }
     }
 }

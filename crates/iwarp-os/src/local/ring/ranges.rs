@@ -158,21 +158,17 @@ impl Ranges {
     /// peer may be writing by one that says nothing any more, which its owner still has to find.
     fn room_for(&self, key: u32, acts: &Act) -> Option<usize> {
         let word = |word: &AtomicU64| word.load(Ordering::Relaxed);
-        let is_keys = |number: &usize| word(&self.0[*number].key) == u64::from(key);
-        if let Some(own) = set(key).find(is_keys) {
-            return Some(own);
-        }
-        let is_free = |number: &usize| {
-            let entry = &self.0[*number];
-            !acts.may_be_at(word(&entry.key) as u32)
-        };
-        let says_nothing = |number: &usize| {
-            word(&self.0[*number].count) & 1 != 0 || word(&self.0[*number].count) == 0
-        };
-        let mut free = set(key).filter(is_free);
-        let first = free.clone().find(says_nothing);
-        // Any of them will do, if it is another one for other keys.
-        first.or_else(|| free.nth((key >> 20) as usize % WAYS)).or_else(|| set(key).find(is_free))
+        let free = || set(key).filter(|number| !acts.may_be_at(word(&self.0[*number].key) as u32));
+        self.number_of(key)
+            .or_else(|| free().find(|number| !says_something(word(&self.0[*number].count))))
+            // Any of them will do, if it is another one for other keys.
+            .or_else(|| free().cycle().nth((key >> 20) as usize % WAYS))
+    }
+
+    /// The number of the entry that has a key, whether it says something still or not.
+    #[inline]
+    fn number_of(&self, key: u32) -> Option<usize> {
+        set(key).find(|number| self.0[*number].key.load(Ordering::Relaxed) == u64::from(key))
     }
 
     /// Empties the table: what a peer copies from now on does not count. One thread at a time
@@ -180,7 +176,7 @@ impl Ranges {
     pub(crate) fn clear(&self) {
         for entry in &self.0 {
             let count = entry.count.load(Ordering::Relaxed);
-            if count & 1 == 0 && count != 0 {
+            if says_something(count) {
                 entry.count.store(count + 1, Ordering::SeqCst);
             }
         }
@@ -192,12 +188,10 @@ impl Ranges {
     /// The range of that name, if the table has it.
     #[inline]
     pub(crate) fn find(&self, key: u32) -> Option<(ShownRange, Found)> {
-        let is_keys =
-            |number: &usize| self.0[*number].key.load(Ordering::Relaxed) == u64::from(key);
-        let number = set(key).find(is_keys)?;
+        let number = self.number_of(key)?;
         let entry = &self.0[number];
         let count = entry.count.load(Ordering::Acquire);
-        if count & 1 != 0 || count == 0 || entry.key.load(Ordering::Relaxed) != u64::from(key) {
+        if !says_something(count) || entry.key.load(Ordering::Relaxed) != u64::from(key) {
             return None;
         }
         let arena = entry.arena.load(Ordering::Relaxed);
@@ -220,8 +214,7 @@ impl Ranges {
     /// there, however long ago. For the owner, where none writes.
     pub(crate) fn last(&self, key: u32) -> Option<(u64, u64)> {
         let word = |word: &AtomicU64| word.load(Ordering::Relaxed);
-        let entry = set(key).map(|number| &self.0[number]);
-        let entry = entry.into_iter().find(|entry| word(&entry.key) == u64::from(key))?;
+        let entry = &self.0[self.number_of(key)?];
         Some((word(&entry.address), word(&entry.len)))
     }
 
@@ -231,6 +224,11 @@ impl Ranges {
         fence(Ordering::SeqCst);
         self.0[found.entry].count.load(Ordering::Relaxed) == found.count
     }
+}
+
+/// True for the count of an entry that is whole and was not emptied.
+const fn says_something(count: u64) -> bool {
+    count != 0 && count & 1 == 0
 }
 
 /// The entries for a key. The lowest eight bits of a key are the part that the program chooses.

@@ -54,7 +54,7 @@ pub(crate) struct Parked {
     pub(crate) write: Option<u32>,
     pub(crate) before: Come,
     pub(crate) octets: Vec<u8>,
-    /// The position of the stream at which it begins, or one before that of its step.
+    /// The position of the stream at which it begins.
     pub(crate) start: u64,
     /// All of it is here.
     pub(crate) whole: bool,

@@ -10,6 +10,7 @@
 //! last bytes, and an Atomic, are carried out under the lock, when nothing can come between them
 //! and the report. The bytes before them are copied without it, and again if need be.
 
+use std::ops::DerefMut;
 use std::ptr;
 use std::sync::Arc;
 
@@ -141,9 +142,7 @@ impl Endpoint {
 
     /// Calls `f` with the core locked, if it has this stream still and is of that wing.
     pub(crate) fn with_core_of<C: WireCore>(&self, link: &dyn StreamMover, f: impl FnOnce(&mut C)) {
-        let mut locked = self.core.lock();
-        let is_its = |now: &Arc<dyn StreamMover>| ptr::addr_eq(Arc::as_ptr(now), link);
-        if locked.link.as_ref().is_some_and(is_its)
+        if let Some(mut locked) = self.lock_of(link)
             && let Some(core) = locked.core.of()
         {
             f(core);
@@ -156,14 +155,17 @@ impl Endpoint {
         link: &dyn StreamMover,
         f: impl FnOnce(&mut C) -> R,
     ) -> Option<R> {
-        let mut locked = self.core.lock();
-        let is_its = |now: &Arc<dyn StreamMover>| ptr::addr_eq(Arc::as_ptr(now), link);
-        if !locked.link.as_ref().is_some_and(is_its) {
-            return None;
-        }
+        let mut locked = self.lock_of(link)?;
         let result = locked.core.of().map(f);
         self.hand_on(&mut locked);
         result
+    }
+
+    /// The core locked, if it has this stream still.
+    fn lock_of(&self, link: &dyn StreamMover) -> Option<impl DerefMut<Target = Locked>> {
+        let locked = self.core.lock();
+        let is_its = |now: &Arc<dyn StreamMover>| ptr::addr_eq(Arc::as_ptr(now), link);
+        locked.link.as_ref().is_some_and(is_its).then_some(locked)
     }
 
     /// The stream can carry out requests at once from now on, or cannot.

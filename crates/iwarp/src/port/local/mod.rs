@@ -292,8 +292,7 @@ impl LocalPort {
     /// copies from now on, and it stores nothing.
     pub(crate) fn show_nothing(&self) {
         if let Some(way) = self.way.get() {
-            way.ring.show_nothing();
-            writers::settle_all(&way.ring, &way.channel);
+            writers::show_nothing(&way.ring, &way.channel);
         }
     }
 
@@ -547,8 +546,7 @@ pub(crate) struct EndOfShowing {
 
 impl Drop for EndOfShowing {
     fn drop(&mut self) {
-        self.ring.show_nothing();
-        writers::settle_all(&self.ring, &self.channel);
+        writers::show_nothing(&self.ring, &self.channel);
     }
 }
 

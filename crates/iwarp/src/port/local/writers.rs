@@ -74,9 +74,10 @@ impl Writer {
     }
 }
 
-/// The peer at the other end of the ring stores no more into any memory when this returns. It has
-/// lost the right before.
-pub(super) fn settle_all(ring: &Ring, channel: &Channel) {
+/// The peer at the other end of the ring is shown nothing any more, and stores no more into any
+/// memory when this returns.
+pub(super) fn show_nothing(ring: &Ring, channel: &Channel) {
+    ring.show_nothing();
     settle(ring, channel, None, None);
 }
 
