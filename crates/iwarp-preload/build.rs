@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Builds the two libraries.
+//! Builds the three libraries.
 //!
 //! They are in every process of `iwarp run`, the one in front of its other libraries, the other in
 //! a namespace of its own where all that it needed would be loaded once more. So they are without
@@ -18,6 +18,8 @@ fn main() {
     println!("cargo:rerun-if-changed=src");
     build("audit", &[]);
     build("preload", &["-lc"]);
+    // Its fork handlers are to be the first that are registered.
+    build("heap", &["-lc", "-Wl,-z,initfirst"]);
 }
 
 /// Compiles `src/NAME/mod.rs` into `libiwarp-NAME.so`.

@@ -9,6 +9,7 @@
 //!   cm       the functions of rdma/rdma_cma.h, rdma_verbs.h and rsocket.h
 //!   guard    the boundary: errno, panics
 //!   refuse   error numbers, each with a sentence that says why
+//!   heap     memory that processes share, for the program's allocator
 //!   calls    names and arguments of calls, for refusals and observers
 //!   trace    an observer that writes all of it to the log
 //!   log      lines on standard error
@@ -62,6 +63,7 @@ pub mod abi;
 pub mod calls;
 pub mod cm;
 pub mod guard;
+pub mod heap;
 mod log;
 mod refuse;
 pub mod reserve;

@@ -134,7 +134,7 @@ pub use buffer::Buffer;
 pub use copy::{copy_in, copy_out, place_at, update_at};
 pub use describe::{Described, Key};
 pub use fault::{
-    Admitted, Staying, admit as admit_faults, keep as keep_fault_handler,
+    Admitted, Staying, admit as admit_faults, hold_stores, keep as keep_fault_handler,
     stay_admitted as stay_admitted_to_faults,
 };
 pub use guard::Guard;

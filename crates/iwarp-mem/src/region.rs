@@ -14,6 +14,7 @@ use crate::observe::AccessObserver;
 use crate::readers::Readers;
 use crate::room::OutOfMemory;
 use crate::slot::{Control, Grant, Kind, RegionControl, Slot};
+use crate::source;
 use crate::table::StagTable;
 
 /// The streams that may use a region's STag (RFC 5041 §8.2).
@@ -280,6 +281,9 @@ impl MemoryTable {
         owned: Option<Arc<Buffer>>,
     ) -> Result<Stag, RegisterError> {
         let place = self.stags.allocate(Kind::Region)?;
+        if !spec.access.contains(Access::ON_DEMAND) {
+            source::will_use(spec.addr.addr(), spec.len);
+        }
         Ok(self.register_in(place, spec, grant, owned))
     }
 

@@ -22,6 +22,9 @@ pub trait BufferSource: fmt::Debug + Send + Sync {
 
     /// True if all of these bytes are of this source.
     fn holds(&self, addr: usize, len: usize) -> bool;
+
+    /// All of these bytes are about to be used. They may be another's.
+    fn will_use(&self, addr: usize, len: usize);
 }
 
 static SOURCE: OnceLock<&'static dyn BufferSource> = OnceLock::new();
@@ -39,4 +42,11 @@ pub(crate) fn of_buffers() -> Option<&'static dyn BufferSource> {
 /// True if all of these bytes are of the source.
 pub(crate) fn holds(addr: usize, len: usize) -> bool {
     of_buffers().is_some_and(|source| source.holds(addr, len))
+}
+
+/// Tells the source.
+pub(crate) fn will_use(addr: usize, len: usize) {
+    if let Some(source) = of_buffers() {
+        source.will_use(addr, len);
+    }
 }

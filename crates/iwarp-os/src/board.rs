@@ -11,8 +11,11 @@ use rustix::mm::munmap;
 
 use crate::shared_file;
 
-/// Numbers of a board.
-pub const WORDS: usize = 64;
+/// Numbers of a part of a board: of what counts for one port.
+pub const PART: usize = 16;
+
+/// Numbers of a board: parts for all ports that devices can have.
+pub const WORDS: usize = 512 * PART;
 
 /// Bytes of its file.
 pub const OCTETS: usize = WORDS * size_of::<u64>();

@@ -225,8 +225,29 @@ fn mark() -> &'static Mark {
     unsafe { &*MARK.load(Ordering::Acquire) }
 }
 
+/// The program's allocator calls the handlers itself.
+static BY_ALLOCATOR: AtomicBool = AtomicBool::new(false);
+
+/// The handlers of a fork: before it, in the parent and in the child. For an allocator of the
+/// program that calls the first behind those of all libraries, and the others in front of them, so
+/// that the program's handlers find memory as it was.
+pub fn handlers() -> [extern "C" fn(); 3] {
+    extern "C" fn last_before() {
+        heap::inherit::before_fork(true);
+    }
+    extern "C" fn first_in_child() {
+        if !MARK.load(Ordering::Acquire).is_null() {
+            in_child();
+        }
+    }
+    BY_ALLOCATOR.store(true, Ordering::Relaxed);
+    [last_before, in_parent, first_in_child]
+}
+
 extern "C" fn before() {
-    heap::inherit::before_fork();
+    if !BY_ALLOCATOR.load(Ordering::Relaxed) {
+        heap::inherit::before_fork(false);
+    }
 }
 
 extern "C" fn in_parent() {

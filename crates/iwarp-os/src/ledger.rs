@@ -27,8 +27,13 @@ pub const COUNTS: usize = WORDS - 2;
 /// Bytes of the file.
 pub const OCTETS: usize = ENTRIES * WORDS * size_of::<u64>();
 
-/// The subject of entries that count the traffic of a process, by the four counts that follow.
+/// The subject of entries that count the traffic of a process at the first ports of its devices:
+/// see [`traffic`].
 pub const TRAFFIC: u64 = u64::MAX;
+/// Counts of a port's traffic.
+const TRAFFIC_COUNTS: usize = 4;
+/// Ports whose traffic one entry counts.
+const PORTS: usize = COUNTS / TRAFFIC_COUNTS;
 /// Bytes that were sent.
 pub const SENT_OCTETS: usize = 0;
 /// Bytes that came.
@@ -37,6 +42,17 @@ pub const RECEIVED_OCTETS: usize = 1;
 pub const SENT_PACKETS: usize = 2;
 /// Packets that came.
 pub const RECEIVED_PACKETS: usize = 3;
+
+/// The subject of the entries that count the traffic of a port, and the first of the four counts in
+/// them. The ports of all devices are numbered through, from 0 on.
+pub const fn traffic(port: usize) -> (u64, usize) {
+    (TRAFFIC - (port / PORTS) as u64, port % PORTS * TRAFFIC_COUNTS)
+}
+
+/// The number by which a list of the tree names a count of a port's traffic.
+pub const fn traffic_number(port: usize, count: usize) -> usize {
+    port * TRAFFIC_COUNTS + count
+}
 
 /// The owner of an entry that is being cleared.
 const NOBODY: u64 = u64::MAX;
@@ -175,6 +191,20 @@ mod tests {
         assert_eq!(read(&path)[0][..5], [me, 7, 0, 0, 0]);
         drop((two, three));
         fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn three_ports_share_an_entry() {
+        assert_eq!([0, 1, 2].map(traffic), [0, 4, 8].map(|first| (TRAFFIC, first)));
+        assert_eq!(traffic(3), (TRAFFIC - 1, 0));
+        assert_eq!(traffic(511), (TRAFFIC - 170, 4));
+        for port in [0, 2, 3, 511] {
+            let number = traffic_number(port, RECEIVED_PACKETS);
+            let (subject, first) = traffic(port);
+            assert!(first + RECEIVED_PACKETS < COUNTS);
+            // As the preloaded library reads it.
+            assert_eq!((TRAFFIC - number as u64 / 12, number % 12), (subject, first + 3));
+        }
     }
 
     #[test]

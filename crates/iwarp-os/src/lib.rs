@@ -20,6 +20,8 @@
 //!   roster   the objects of live processes, one by one
 //!   local    rings in memory that two processes share, reads of another's memory
 //!   watch    have interfaces or addresses changed?
+//!   append_file  a file to which several processes add
+//!   questions  that processes of a user ask each other
 //!   clock, ticks, guid, exit, environment
 //! ```
 //!
@@ -76,6 +78,7 @@
 #![cfg(any(target_os = "linux", target_os = "android"))]
 
 pub mod addr;
+pub mod append_file;
 pub mod bell;
 pub mod board;
 mod bpf;
@@ -96,8 +99,10 @@ pub mod owner;
 pub mod part;
 pub mod poll;
 pub mod process;
+pub mod questions;
 pub mod register;
 pub mod roster;
+pub mod route;
 mod shared_file;
 pub mod slots;
 pub mod socket;
@@ -111,10 +116,11 @@ pub mod unix;
 pub mod watch;
 
 pub use addr::{Interface, InterfaceAddr};
+pub use append_file::AppendFile;
 pub use datagram::DatagramSocket;
 pub use family::FamilyClaim;
 pub use fd::{FdPlace, PassedFd};
-pub use fork::{ForkGeneration, PerProcess};
+pub use fork::{ForkGeneration, PerProcess, handlers as fork_handlers};
 pub use heritable::Heritable;
 pub use owned::ProcessOwned;
 pub use part::{IoPart, IoPartMut};

@@ -110,6 +110,14 @@ impl<'a> IoPart<'a> {
         *parts = list;
     }
 
+    /// Copies bytes of the part to `to`, as far as they go; says how many. None of memory that is
+    /// not mapped.
+    pub fn copy_to(self, to: &mut [u8]) -> usize {
+        let place = Place { first: to.as_mut_ptr(), len: to.len() };
+        // SAFETY: borrowed for this call alone.
+        unsafe { IoPart::gather_into(&[self], &[place]).unwrap_or(0) }
+    }
+
     /// Appends bytes of `parts` to `to`, `most` at most, as a transport does that no system call
     /// serves; says how many. A part that is not mapped ends it.
     ///
@@ -236,6 +244,14 @@ impl<'a> IoPartMut<'a> {
         let place = Place { first: from.as_ptr().cast_mut(), len: from.len() };
         // SAFETY: borrowed, and only read.
         unsafe { IoPartMut::scatter_from(parts, &[place]) }
+    }
+
+    /// The parts as a source of the bytes that a receive has put there. Those behind mean nothing.
+    pub fn filled<'s>(parts: &'s mut [IoPartMut<'a>]) -> &'s [IoPart<'s>] {
+        // SAFETY: both types are a transparent `iovec`. A part that may be written may be read, and
+        // is not written while it is borrowed here. All that reads an `IoPart` is the system and
+        // copies by address, for which no byte has to have been written before.
+        unsafe { std::slice::from_raw_parts(parts.as_ptr().cast(), parts.len()) }
     }
 
     /// The bytes for which all parts have room.

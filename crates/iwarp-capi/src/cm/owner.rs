@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use iwarp::Log;
+use iwarp::observe::WaitingCall;
 use iwarp_os::ProcessOwned;
 
 use super::abi::rdma_cm_id;
@@ -73,22 +74,20 @@ impl Shared {
     pub(super) fn settle(&self) {
         let Some(events) = self.events.alive() else { return };
         let mut count = events.count();
-        let mut told = false;
+        let mut waiting = None;
         while count.handed_out > 0 {
             let waited = events.acknowledged.wait_timeout(count, PATIENCE);
             let (again, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
             count = again;
             let pending = count.handed_out;
-            if timeout.timed_out() && pending > 0 && !std::mem::replace(&mut told, true) {
+            if timeout.timed_out() && pending > 0 && waiting.is_none() {
                 drop(count);
-                say(
-                    Log::Warn,
-                    format_args!(
-                        "rdma_destroy_id waits until the program has acknowledged {pending} \
-                         event(s) of the id that it took with rdma_get_cm_event: call \
-                         rdma_ack_cm_event for each"
-                    ),
+                let why = format!(
+                    "rdma_destroy_id waits until the program has acknowledged {pending} event(s) \
+                     of the id that it took with rdma_get_cm_event: call rdma_ack_cm_event for each"
                 );
+                say(Log::Warn, format_args!("{why}"));
+                waiting = Some(WaitingCall::new(why));
                 count = events.count();
             }
         }

@@ -11,6 +11,7 @@ use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use iwarp::Log;
+use iwarp::observe::WaitingCall;
 use iwarp::verbs::OutOfMemory;
 use iwarp_os::Heritable;
 
@@ -31,7 +32,7 @@ impl Key {
     /// Tells the user that a thread waits to destroy the object for longer than any program means
     /// to.
     #[cold]
-    fn tell_of_waiting(self, pending: u32) {
+    fn tell_of_waiting(self, pending: u32) -> WaitingCall {
         let (call, what, acknowledge) = match self {
             Self::Qp(_) => ("ibv_destroy_qp", "queue pair", "ibv_ack_async_event"),
             Self::Cq(_) => {
@@ -39,13 +40,12 @@ impl Key {
             }
             Self::Srq(_) => ("ibv_destroy_srq", "shared receive queue", "ibv_ack_async_event"),
         };
-        say(
-            Log::Warn,
-            format_args!(
-                "{call} waits until the program has acknowledged {pending} event(s) of the {what} \
-                 that it took: call {acknowledge} for each"
-            ),
+        let why = format!(
+            "{call} waits until the program has acknowledged {pending} event(s) of the {what} that \
+             it took: call {acknowledge} for each"
         );
+        say(Log::Warn, format_args!("{why}"));
+        WaitingCall::new(why)
     }
 }
 
@@ -135,16 +135,16 @@ impl Book {
         let pages = self.pages();
         let mut entries = pages.entries();
         entries.striking += 1;
-        let mut told = false;
+        let mut waiting = None;
         while let Some(pending) = entries.of.get(&key).map(|entry| entry.pending)
             && pending > 0
         {
             let waited = pages.acknowledged.wait_timeout(entries, PATIENCE);
             let (again, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
             entries = again;
-            if timeout.timed_out() && !std::mem::replace(&mut told, true) {
+            if timeout.timed_out() && waiting.is_none() {
                 drop(entries);
-                key.tell_of_waiting(pending);
+                waiting = Some(key.tell_of_waiting(pending));
                 entries = pages.entries();
             }
         }

@@ -8,8 +8,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use super::chain::{self, Chain, ENTRIES};
-use super::mask;
 use super::table::end_of_block;
+use super::{frozen, mask};
 
 pub(super) const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
 /// The handlers before ours, for each signal.
@@ -151,7 +151,12 @@ unsafe extern "C" fn handler<const ENTRY: usize>(
     // given.
     let by_fault = unsafe { (*info).si_code } > 0;
     // SAFETY: likewise.
-    if by_fault && unsafe { resume(context.cast(), (*info).si_addr().addr()) } {
+    let (code, fault) = unsafe { ((*info).si_code, (*info).si_addr().addr()) };
+    if by_fault && frozen::may_go_on(signal, code, fault) {
+        return;
+    }
+    // SAFETY: likewise.
+    if by_fault && unsafe { resume(context.cast(), fault) } {
         return;
     }
     // SAFETY: likewise.

@@ -26,11 +26,13 @@
 
 mod admit;
 mod chain;
+mod frozen;
 mod handler;
 mod mask;
 mod table;
 
 pub use admit::{Admitted, Staying, admit, stay_admitted};
+pub use frozen::hold_stores;
 
 /// Sees to it that faults find their way here, in the calling thread too while it has the result.
 /// `None` where the system does not let us.

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use super::damage;
+use super::huge;
 use crate::fd::PassedFd;
 use crate::fork::ForkGeneration;
 
@@ -95,7 +96,8 @@ impl SharedMemory {
         let fd = PassedFd::from(memfd(name)?);
         rustix::fs::ftruncate(&fd, size)?;
         // Before the seals, of which one admits no further mapping to write.
-        let memory = Self::map_checked(fd.as_fd(), len, present, Advice::LinuxPopulateWrite)?;
+        let memory =
+            Self::map_checked(fd.as_fd(), len, present, Advice::LinuxPopulateWrite, false)?;
         if !memory.on_demand {
             // The only place that takes the file's lock, which a peer could hold for ever.
             match rustix::io::retry_on_intr(|| fallocate(&fd, FallocateFlags::empty(), 0, needed)) {
@@ -116,9 +118,28 @@ impl SharedMemory {
     /// `InvalidData` where the descriptor is something else, has another length, or could be made
     /// shorter; shortages.
     pub fn map(fd: BorrowedFd<'_>, len: usize, present: usize) -> io::Result<Self> {
+        Self::map_at(fd, len, present, false)
+    }
+
+    /// As [`map`](Self::map), with nothing present, for memory that may lie in huge pages.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub(super) fn map_arena(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
+        Self::map_at(fd, len, 0, true)
+    }
+
+    fn map_at(
+        fd: BorrowedFd<'_>,
+        len: usize,
+        present: usize,
+        lies_in_huge_pages: bool,
+    ) -> io::Result<Self> {
         check(fd, len, SEALS)?;
         let populate = Advice::LinuxPopulateWrite;
-        Self::map_checked(fd, len, present, populate).map_err(|error| {
+        let mapped = Self::map_checked(fd, len, present, populate, lies_in_huge_pages);
+        mapped.map_err(|error| {
             match Errno::from_io_error(&error) {
                 // Sealed against writing, or opened for reading only.
                 Some(Errno::PERM | Errno::ACCESS) => damage("the peer's memory cannot be written"),
@@ -141,7 +162,7 @@ impl SharedMemory {
     /// As [`map`](Self::map); `InvalidData` also where others than the maker could write to it.
     pub(super) fn map_to_read(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
         check(fd, len, ONE_WRITERS)?;
-        Self::map_checked(fd, len, len, Advice::LinuxPopulateRead)
+        Self::map_checked(fd, len, len, Advice::LinuxPopulateRead, false)
     }
 
     /// A mapping to write, or only to read, as `populate` has pages be found.
@@ -150,13 +171,18 @@ impl SharedMemory {
         len: usize,
         present: usize,
         populate: Advice,
+        lies_in_huge_pages: bool,
     ) -> io::Result<Self> {
         let rights = match populate {
             Advice::LinuxPopulateRead => ProtFlags::READ,
             _ => ProtFlags::READ | ProtFlags::WRITE,
         };
-        // SAFETY: a new mapping where the system likes it.
-        let first = unsafe { rustix::mm::mmap(null_mut(), len, rights, MapFlags::SHARED, fd, 0)? };
+        let first = if lies_in_huge_pages {
+            huge::map(len, rights, MapFlags::SHARED, fd)?
+        } else {
+            // SAFETY: a new mapping where the system likes it.
+            unsafe { rustix::mm::mmap(null_mut(), len, rights, MapFlags::SHARED, fd, 0)? }
+        };
         let first = NonNull::new(first.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         let process = ForkGeneration::new();
         let mut memory = Self { first, len, on_demand: true, populate, process };

@@ -5,6 +5,7 @@
 //!
 //! ```text
 //!   memory          a sealed memfd that two processes map
+//!   huge            huge pages for long pieces of shared memory
 //!   ring            one connection: a ring of bytes for each direction
 //!     flow            the counts of one direction, which both ends keep
 //!     ranges          memory of one end that the other may read where it lies
@@ -35,13 +36,14 @@
 
 mod bell;
 pub(crate) mod heap;
+mod huge;
 mod marks;
 mod memory;
 mod peer;
 mod ring;
 mod status;
 
-pub use heap::{ARENAS, ArenaPlace, Heap, HeapBuffers, MappedArena};
+pub use heap::{ARENAS, ArenaPlace, Blocks, Heap, HeapBuffers, MappedArena};
 pub use marks::{Marks, MarksFds, SLOTS};
 pub use memory::SharedMemory;
 pub use peer::{MAX_PARTS, PeerMemory, ReadError, RemotePart};

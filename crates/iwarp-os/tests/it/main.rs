@@ -13,5 +13,6 @@ mod peer_memory;
 mod peer_rights;
 mod peer_times;
 mod poll;
+mod route;
 mod socket;
 mod watch;

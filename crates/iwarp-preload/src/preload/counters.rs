@@ -6,7 +6,8 @@
 //! one. So beside the tree there is, for each counter, a file with a number and, in lines of their
 //! own, the files of which it is the sum divided by that number. A line `@8` stands for the number
 //! of eight bytes at byte 8 of the file `words`, on which all processes count, and `#1` for the sum
-//! of what all live processes say of their traffic in their second count.
+//! of what all live processes say of their traffic in their second count. Each entry of a process
+//! has twelve of these, and those that follow are in the next.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -15,8 +16,8 @@ use super::files::{NUMBER, open_beside, read_beside, read_file, write_digits};
 use super::ledger;
 use super::written;
 
-/// Counts that live processes have of their traffic.
-const TRAFFIC_COUNTS: usize = 4;
+/// Counts that an entry of a live process has of its traffic: four for each of three ports.
+const TRAFFIC_COUNTS: u64 = 12;
 
 /// Bytes that a list of files may have.
 const LIST: usize = 8192;
@@ -187,8 +188,10 @@ unsafe fn part(line: *const u8) -> u64 {
     // SAFETY: as above.
     if unsafe { line.read() } == b'#' {
         // SAFETY: the rest of the string.
-        let place = usize::try_from(unsafe { number(line.wrapping_add(1)) });
-        let counts = ledger::sums::<TRAFFIC_COUNTS>(ledger::TRAFFIC);
+        let number = unsafe { number(line.wrapping_add(1)) };
+        let subject = ledger::TRAFFIC.wrapping_sub(number / TRAFFIC_COUNTS);
+        let counts = ledger::sums::<{ TRAFFIC_COUNTS as usize }>(subject);
+        let place = usize::try_from(number % TRAFFIC_COUNTS);
         return place.ok().and_then(|place| counts.get(place).copied()).unwrap_or(0);
     }
     let mut text = [0; NUMBER];

@@ -13,7 +13,8 @@ use super::redirect::append;
 const WORDS: usize = 16;
 const OCTETS: usize = WORDS * 8;
 
-/// The subject of entries that count a process's traffic.
+/// The subject of entries that count a process's traffic at its first ports. Those of further ports
+/// have the numbers below.
 pub(super) const TRAFFIC: u64 = u64::MAX;
 
 /// The owner of an entry that is being cleared.

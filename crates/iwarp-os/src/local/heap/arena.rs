@@ -3,16 +3,17 @@
 //! A memfd of which blocks are given out.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::ptr::{NonNull, null_mut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr::{NonNull, with_exposed_provenance_mut};
 
 use rustix::fs::{FallocateFlags, fallocate};
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 
 use super::free::Free;
-use super::inherit;
+use super::{inherit, region};
 use crate::fd::PassedFd;
-use crate::local::memory::{memfd, seal};
+use crate::local::huge::{self, HUGE};
+use crate::local::memory::{SharedMemory, memfd, seal};
 
 /// See the [module](self). A page of it that is in no block holds zeros. It stays mapped once
 /// another process knows it by its number.
@@ -35,26 +36,29 @@ unsafe impl Send for Arena {}
 const RIGHTS: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
 impl Arena {
-    /// Makes the arena of this number. A size is whole pages.
+    /// Makes the arena of this number, at the `place` that is set aside for it or where the system
+    /// likes it. A size is whole huge pages, and a place begins with one.
     ///
     /// # Errors
     ///
     /// Shortages; `Unsupported` where the system would kill a process for want of room for a page
     /// (`vm.overcommit_memory` 2), and `FileTooLarge` where it would for the length.
-    pub(super) fn create(number: usize, len: usize) -> io::Result<Self> {
+    pub(super) fn create(number: usize, len: usize, place: Option<usize>) -> io::Result<Self> {
         if counts_all_memory() {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        let most = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
-        if most.is_some_and(|most| most < len as u64) {
-            return Err(io::ErrorKind::FileTooLarge.into());
-        }
+        may_be_so_long(len)?;
         inherit::prepare()?;
         let fd = PassedFd::from(memfd(c"iwarp-memory")?);
         rustix::fs::ftruncate(&fd, len as u64)?;
         seal(fd.as_fd())?;
-        // SAFETY: a new mapping where the system likes it.
-        let first = unsafe { rustix::mm::mmap(null_mut(), len, RIGHTS, MapFlags::SHARED, &fd, 0)? };
+        let first = match place.map(with_exposed_provenance_mut) {
+            // SAFETY: a new mapping in the place of nothing.
+            Some(place) => unsafe {
+                rustix::mm::mmap(place, len, RIGHTS, MapFlags::SHARED | MapFlags::FIXED, &fd, 0)?
+            },
+            None => huge::map(len, RIGHTS, MapFlags::SHARED, fd.as_fd())?,
+        };
         let first = NonNull::new(first.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
         let arena = Self {
             number,
@@ -88,6 +92,9 @@ impl Arena {
 
     /// Undoes the mapping of one that nothing knows.
     fn unmap(&self) {
+        if region::holds(self.first()) {
+            return region::vacate(self.first(), self.len);
+        }
         // SAFETY: made by `create`, and nothing refers to it.
         let _ = unsafe { rustix::mm::munmap(self.first.as_ptr().cast(), self.len) };
     }
@@ -120,7 +127,8 @@ impl Arena {
 
     /// Whole pages of zeros, not used by another.
     pub(super) fn allocate(&mut self, len: usize) -> Option<NonNull<u8>> {
-        let at = self.free.take(len)?;
+        let align = if len >= HUGE { HUGE } else { 1 };
+        let at = self.free.take(len, align)?;
         NonNull::new(self.first.as_ptr().wrapping_add(at))
     }
 
@@ -141,8 +149,17 @@ impl Arena {
 
     /// Has bytes be zeros, without pages.
     fn clear(&self, at: usize, len: usize) -> io::Result<()> {
+        self.check_descriptor()?;
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         Ok(rustix::io::retry_on_intr(|| fallocate(&self.fd, flags, at as u64, len as u64))?)
+    }
+
+    /// # Errors
+    ///
+    /// `NotFound` where the program has closed the descriptor: its number may be a file's now.
+    pub(super) fn check_descriptor(&self) -> io::Result<()> {
+        let is_there = SharedMemory::is_under(self.fd.as_fd().as_raw_fd());
+        if is_there { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
     }
 
     /// The pages of these bytes, from and to.
@@ -168,46 +185,78 @@ impl Arena {
         Ok((self.first() + at, end - at))
     }
 
-    /// A memfd of its own with the bytes from `at` to `end`.
+    /// A memfd of its own with the bytes from `at` to `end`, of which some may be this process's
+    /// alone already.
     fn copy(&self, at: usize, end: usize) -> io::Result<OwnedFd> {
+        may_be_so_long(end - at)?;
         let copy = memfd(c"iwarp-memory")?;
         rustix::fs::ftruncate(&copy, (end - at) as u64)?;
-        let (mut from, mut to) = (at as u64, 0);
-        while (from as usize) < end {
-            let left = end - from as usize;
-            let mut room = [0; 16 << 10];
-            let room = &mut room[..left.min(16 << 10)];
-            let read = rustix::io::retry_on_intr(|| rustix::io::pread(&self.fd, &mut *room, from))?;
-            let written =
-                rustix::io::retry_on_intr(|| rustix::io::pwrite(&copy, &room[..read], to))?;
-            if written == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
+        let mut from = at;
+        while from < end {
+            let (bytes, to) = (self.first.as_ptr().wrapping_add(from), (from - at) as i64);
+            // SAFETY: the system reads bytes of the mapping, which others may change meanwhile.
+            let written = unsafe { libc::pwrite64(copy.as_raw_fd(), bytes.cast(), end - from, to) };
+            match usize::try_from(written) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => from += written,
+                Err(_) => {
+                    let error = io::Error::last_os_error();
+                    if error.kind() != io::ErrorKind::Interrupted {
+                        return Err(error);
+                    }
+                }
             }
-            (from, to) = (from + written as u64, to + written as u64);
         }
         Ok(copy)
+    }
+
+    /// Has a copy be in the place of the pages from `at` to `end`. Stores are lost that come
+    /// meanwhile and are not held up.
+    fn exchange(&self, at: usize, end: usize, are_held: bool) -> io::Result<()> {
+        let (place, len) = (self.first.as_ptr().wrapping_add(at).cast(), end - at);
+        let protect = |rights| {
+            // SAFETY: pages of the arena; stores that come before they have all rights again wait.
+            let protected = unsafe { rustix::mm::mprotect(place, len, rights) };
+            protected.map_err(io::Error::from)
+        };
+        if are_held {
+            protect(MprotectFlags::READ)?;
+        }
+        let exchanged = self.copy(at, end).and_then(|copy| {
+            // Without room for the note a child shares these pages with the peers.
+            let note = inherit::note_taken(self.number, at, end);
+            let flags = MapFlags::PRIVATE | MapFlags::FIXED;
+            // SAFETY: it takes the place of pages of the arena, with the bytes that they hold.
+            let moved = unsafe { rustix::mm::mmap(place, len, RIGHTS, flags, &copy, 0) };
+            if moved.is_err() {
+                note.into_iter().for_each(inherit::NotedPart::forget);
+            }
+            moved.map(drop).map_err(io::Error::from)
+        });
+        if exchanged.is_err() && are_held {
+            protect(MprotectFlags::READ | MprotectFlags::WRITE)?;
+        }
+        exchanged
     }
 
     /// See [`Heap::take_away`](super::Heap::take_away).
     pub(super) fn take_away(&mut self, addr: usize, len: usize) -> io::Result<()> {
         let [at, end] = self.pages_of(addr, len);
-        let (place, len) = (self.first.as_ptr().wrapping_add(at), end - at);
-        let copy = self.copy(at, end)?;
-        // Without room for the note a child shares these pages with the peers.
-        let note = inherit::note_taken(self.number, at, end);
-        let flags = MapFlags::PRIVATE | MapFlags::FIXED;
-        // SAFETY: it takes the place of pages of the arena, with the bytes that they hold.
-        let moved = unsafe { rustix::mm::mmap(place.cast(), len, RIGHTS, flags, &copy, 0) };
-        if let Err(error) = moved {
-            if let Some(note) = note {
-                note.forget();
-            }
-            return Err(error.into());
-        }
+        let (first, len) = (self.first() + at, end - at);
+        iwarp_mem::hold_stores(first, len, |are_held| self.exchange(at, end, are_held))?;
         // Of the old pages, those that a peer stores into come back.
         let _ = self.clear(at, len);
         Ok(())
     }
+}
+
+/// A process that makes a longer file than it may is killed.
+fn may_be_so_long(len: usize) -> io::Result<()> {
+    let most = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+    if most.is_some_and(|most| most < len as u64) {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    Ok(())
 }
 
 /// True where the system promises no more memory than it has, so that a page may be refused when it

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The bytes of an arena that no block has.
+//! The bytes of an arena that no block has, or the addresses of the region that no arena has.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,13 @@ pub(super) struct Free(BTreeMap<usize, usize>);
 impl Free {
     /// All bytes of an arena of this length.
     pub(super) fn all(len: usize) -> Self {
-        Self(BTreeMap::from([(0, len)]))
+        Self::between(0, len)
+    }
+
+    /// The bytes from `at` to `end`.
+    pub(super) fn between(at: usize, end: usize) -> Self {
+        let some = (at < end).then_some((at, end - at));
+        Self(BTreeMap::from_iter(some))
     }
 
     /// True if all bytes of an arena of this length are free.
@@ -19,12 +25,19 @@ impl Free {
         self.0.get(&0) == Some(&len)
     }
 
-    /// The beginning of `len` bytes, which are not free any more: the first that are there.
-    pub(super) fn take(&mut self, len: usize) -> Option<usize> {
-        let (&at, &there) = self.0.iter().find(|(_, there)| **there >= len)?;
-        self.0.remove(&at);
-        if there > len {
-            self.0.insert(at + len, there - len);
+    /// The beginning of `len` bytes, which are not free any more: the first that are there, at a
+    /// multiple of `align`.
+    pub(super) fn take(&mut self, len: usize, align: usize) -> Option<usize> {
+        let mut all = self.0.iter();
+        let (begin, at, end) = all.find_map(|(&begin, &there)| {
+            let (at, end) = (begin.checked_next_multiple_of(align)?, begin + there);
+            (at.checked_add(len)? <= end).then_some((begin, at, end))
+        })?;
+        self.0.remove(&begin);
+        for (from, to) in [(begin, at), (at + len, end)] {
+            if from < to {
+                self.0.insert(from, to - from);
+            }
         }
         Some(at)
     }
@@ -57,13 +70,16 @@ mod tests {
         /// one range again.
         #[test]
         fn no_byte_is_given_out_twice_and_none_is_lost(
-            steps in prop::collection::vec((1_usize..12, any::<prop::sample::Index>()), 1..200)
+            steps in prop::collection::vec(
+                (1_usize..12, 0_u32..4, any::<prop::sample::Index>()), 1..200
+            )
         ) {
             let mut free = Free::all(LEN);
             let mut given = Vec::new();
             let mut taken = [false; LEN];
-            for (len, which) in steps {
-                if let Some(at) = free.take(len) {
+            for (len, align, which) in steps {
+                if let Some(at) = free.take(len, 1 << align) {
+                    prop_assert!(at.is_multiple_of(1 << align));
                     for byte in &mut taken[at..at + len] {
                         prop_assert!(!std::mem::replace(byte, true));
                     }

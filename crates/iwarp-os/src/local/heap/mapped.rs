@@ -29,7 +29,7 @@ impl MappedArena {
     /// As [`SharedMemory::map`].
     pub fn map(fd: BorrowedFd<'_>, len: u64) -> io::Result<Self> {
         let len = usize::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let memory = SharedMemory::map(fd, len, 0)?;
+        let memory = SharedMemory::map_arena(fd, len)?;
         ANY.store(true, Ordering::Relaxed);
         Ok(Self(memory))
     }

@@ -114,6 +114,45 @@ fn an_arena_without_blocks_is_given_back() {
     assert!(!HeapBuffers.holds(addr, 1));
 }
 
+/// Bytes of the mapping of that address that lie in huge pages.
+fn huge_bytes(addr: usize) -> usize {
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut is_it = false;
+    for line in maps.lines() {
+        let range = line.split_once(' ').and_then(|(range, _)| range.split_once('-'));
+        if let Some((from, to)) = range {
+            let [from, to] = [from, to].map(|at| usize::from_str_radix(at, 16));
+            if let (Ok(from), Ok(to)) = (from, to) {
+                is_it = (from..to).contains(&addr);
+            }
+        } else if let Some(bytes) = line.strip_prefix("ShmemPmdMapped:").filter(|_| is_it) {
+            return bytes.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10;
+        }
+    }
+    0
+}
+
+/// They hold what they held before, at both ends.
+#[test]
+fn a_long_block_that_will_be_used_lies_in_huge_pages() {
+    let block = Block::new(3 * HUGE);
+    block.byte(5).store(1, Ordering::Relaxed);
+    block.byte(3 * HUGE - 1).store(3, Ordering::Relaxed);
+    let mapped = block.mapped();
+    HeapBuffers.will_use(block.addr(), 3 * HUGE);
+    assert_eq!([5, HUGE, 3 * HUGE - 1].map(|at| block.byte(at).load(Ordering::Relaxed)), [1, 0, 3]);
+    if huge::are_there() {
+        assert!(huge_bytes(block.addr()) >= 3 * HUGE);
+    }
+    let mut there = [0; 6];
+    let at = block.place().offset + 3 * HUGE as u64 - 6;
+    assert!(mapped.read(at, &mut [IoPartMut::new(&mut there)]));
+    assert_eq!(there, [0, 0, 0, 0, 0, 3]);
+    // Memory of others, and a part of a huge page, stay as they are.
+    HeapBuffers.will_use(0x1000, 4 * HUGE);
+    HeapBuffers.will_use(block.addr() + PAGE, PAGE);
+}
+
 /// A peer that goes on storing stores where nothing looks.
 #[test]
 fn pages_that_were_taken_away_keep_their_bytes_and_are_no_peer_s() {
@@ -141,6 +180,108 @@ fn pages_that_were_taken_away_keep_their_bytes_and_are_no_peer_s() {
     drop(block);
     let others: Vec<Block> = (0..50).map(|_| Block::new(PAGE)).collect();
     assert!(others.iter().all(|other| other.addr() != taken));
+}
+
+/// Some of them were this process's alone before.
+#[test]
+fn pages_are_taken_away_twice_with_what_they_hold() {
+    let block = Block::new(2 * PAGE);
+    for (round, len) in [(1, PAGE), (2, 2 * PAGE)] {
+        Heap::keep_for_itself(block.addr(), len).unwrap();
+        Heap::take_away(block.addr(), len).unwrap();
+        assert_eq!(block.byte(5).fetch_add(1, Ordering::Relaxed) + 1, round);
+        assert_eq!(block.byte(PAGE + 5).fetch_add(1, Ordering::Relaxed) + 1, round);
+    }
+}
+
+/// A thread of the program stores while the pages are exchanged under it.
+#[test]
+fn no_store_is_lost_while_pages_are_taken_away() {
+    let block = Block::new(64 * PAGE);
+    let ends = AtomicBool::new(false);
+    let bytes: Vec<&AtomicU8> = (0..64).map(|page| block.byte(page * PAGE)).collect();
+    let stored = std::thread::scope(|threads| {
+        let storing = threads.spawn(|| {
+            let mut stored = [0_u64; 64];
+            while !ends.load(Ordering::Relaxed) {
+                for (byte, stored) in bytes.iter().zip(&mut stored) {
+                    *stored += 1;
+                    byte.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            stored
+        });
+        for _ in 0..20 {
+            Heap::keep_for_itself(block.addr(), block.len).unwrap();
+            Heap::take_away(block.addr(), block.len).unwrap();
+        }
+        ends.store(true, Ordering::Relaxed);
+        storing.join().unwrap()
+    });
+    for (page, stored) in stored.into_iter().enumerate() {
+        assert_eq!(block.byte(page * PAGE).load(Ordering::Relaxed), stored as u8, "{page}");
+    }
+}
+
+/// A block of the program's allocator, with a byte in front of its end.
+fn program_block(len: usize, align: usize) -> (NonNull<u8>, &'static AtomicU8) {
+    Blocks::reserve().expect("there are addresses");
+    let block = Blocks::allocate(len, align, true).expect("there is memory");
+    // SAFETY: in the block, which no test gives back while it looks there; an atomic.
+    (block, unsafe { AtomicU8::from_ptr(block.as_ptr().wrapping_add(len - 1)) })
+}
+
+#[test]
+fn blocks_for_programs_are_aligned_and_tell_their_room() {
+    let (first, len) = Blocks::reserve().unwrap();
+    for (size, align) in [(1, 1), (100, 64), (PAGE, PAGE), (3 * PAGE + 1, 1 << 21), (1 << 20, 16)] {
+        let (block, last) = program_block(size, align);
+        let addr = block.addr().get();
+        assert!(addr.is_multiple_of(align.max(64)) && (first..first + len).contains(&addr));
+        assert_eq!(last.load(Ordering::Relaxed), 0);
+        // SAFETY: given out above.
+        let room = unsafe { Blocks::room(block) };
+        assert!((size..size + align + PAGE).contains(&room), "{room} for {size}");
+        assert!(Heap::find(addr, room).is_some());
+        // SAFETY: as above, once.
+        unsafe { Blocks::free(block) };
+    }
+    assert_eq!(Blocks::allocate(usize::MAX - PAGE, 16, true), None);
+    assert_eq!(Blocks::allocate(1 << 50, 16, true), None);
+}
+
+/// The heap asks for memory itself, and that may be the program's allocator.
+#[test]
+fn a_call_of_the_heap_gets_no_block() {
+    program_block(PAGE, 16);
+    let held = heap();
+    assert_eq!(Blocks::allocate(PAGE, 16, true), None);
+    drop(held);
+    assert!(Blocks::allocate(PAGE, 16, true).is_some());
+}
+
+/// It can tell their room, empties those that it frees, and gets others at other addresses.
+#[test]
+fn a_child_keeps_blocks_of_programs() {
+    let (block, last) = program_block(5 * PAGE, 16);
+    last.store(9, Ordering::Relaxed);
+    // SAFETY: given out above.
+    let room = unsafe { Blocks::room(block) };
+    let code = in_child_process(|| {
+        // SAFETY: as above.
+        let is_kept = unsafe { Blocks::room(block) } == room && last.load(Ordering::Relaxed) == 9;
+        let (own, own_last) = program_block(5 * PAGE, 16);
+        let is_apart = own != block && own_last.swap(4, Ordering::Relaxed) == 0;
+        let (again, _) = program_block(64 << 20, 16);
+        // SAFETY: as above, once each.
+        unsafe {
+            Blocks::free(block);
+            Blocks::free(again);
+        }
+        i32::from(is_kept) + 2 * i32::from(is_apart) + 4 * own_last.load(Ordering::Relaxed) as i32
+    });
+    assert_eq!(code, 1 + 2 + 16);
+    assert_eq!(last.load(Ordering::Relaxed), 9);
 }
 
 /// Neither sees what the other stores after the fork, in pages of any kind.

@@ -30,6 +30,7 @@ pub const MAX_PARTS: usize = 1024;
 /// A forked child may do nothing with one that it inherits: its calls are refused.
 #[derive(Debug)]
 pub struct PeerMemory {
+    /// 0 where none of its own memory is read.
     process: i32,
     status: ShownStatus,
 }
@@ -80,6 +81,21 @@ impl PeerMemory {
         Ok(Self { process, status: ShownStatus::open(page)? })
     }
 
+    /// A process of whose memory only that is to be accessed which this one maps, by its page.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidData` where the descriptor is no such page, or the process is no more; shortages.
+    pub fn of_page(page: BorrowedFd<'_>) -> io::Result<Self> {
+        Ok(Self { process: 0, status: ShownStatus::open(page)? })
+    }
+
+    /// True if the system may let this process read the other's own memory.
+    #[inline]
+    pub fn is_read(&self) -> bool {
+        self.process > 0
+    }
+
     /// The number of the process.
     pub fn process(&self) -> u32 {
         self.process.unsigned_abs()
@@ -101,6 +117,9 @@ impl PeerMemory {
     /// As [`read`](Self::read); `Refused` also where the bytes are others.
     pub fn probe(&self) -> Result<[u8; 16], ReadError> {
         let [mut nonce, mut secret] = [[0; 16]; 2];
+        if !self.is_read() {
+            return Err(ReadError::Refused);
+        }
         let from = RemotePart::new(self.status.nonce_at, 32).ok_or(ReadError::Gone)?;
         let mut room = [IoPartMut::new(&mut nonce), IoPartMut::new(&mut secret)];
         let read = self.status.alive(|| copy::copy(self.process, &[from], &mut room))?;
@@ -151,6 +170,9 @@ impl PeerMemory {
         from: &[RemotePart],
         to: &mut [IoPartMut<'_>],
     ) -> Result<usize, ReadError> {
+        if !self.is_read() {
+            return Err(ReadError::Refused);
+        }
         self.status.since(at, || copy::copy(self.process, from, to))
     }
 }
