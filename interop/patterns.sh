@@ -6,7 +6,8 @@
 #
 # With WITHOUT, each row by verbs is also measured with IWARP_WITHOUT=WITHOUT at both ends. Needs
 # root (network namespaces of its own) and a C compiler with the headers of libibverbs:
-# apt-get install gcc libibverbs-dev. IWARP names the command (default: target/release/iwarp).
+# apt-get install gcc libibverbs-dev. IWARP names the command (default: target/release/iwarp), OPTIONS are
+# options of `iwarp run`, such as --shared-heap.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -37,7 +38,8 @@ fi
 # One run: pattern, way, octets of a piece, rounds, and a setting of the ends by verbs.
 run() {
     local command=(env "${5:-IWARP_WITHOUT=}")
-    [ "$2" = tcp ] || command+=("$IWARP" run --)
+    # shellcheck disable=SC2206
+    [ "$2" = tcp ] || command+=("$IWARP" run ${OPTIONS:-} --)
     ip netns exec $A timeout 60 "${command[@]}" "$WORK/patterns" "$1" "$2" serve 7471 "$3" "$4" &
     until ip netns exec $A grep -qs ':1D2F 0\{8\}:0000 0A' /proc/net/tcp; do sleep 0.01; done
     ip netns exec $CLIENT timeout 60 "${command[@]}" "$WORK/patterns" "$1" "$2" $ADDRESS 7471 "$3" "$4"

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Error, Result, ensure};
+use anyhow::{Context, Error, Result, bail, ensure};
 use clap::ValueEnum;
 use iwarp::Options;
 use iwarp_kit::host_port::{HostPort, everywhere};
@@ -21,7 +21,7 @@ use super::task::{MAX_SIZE, Op, Places, Wait};
 
 /// All words that name tests.
 pub(super) const TESTS: &str = "write, send, read and atomic, with bw, lat and rate; connect, \
-    clients, async, stream, compute, idle and paper";
+    clients, async, stream, local, compute, idle and paper";
 
 /// Measure bandwidth, latency and message rate, and compare them with raw TCP in the same run.
 ///
@@ -39,6 +39,9 @@ read. Further tests:
   async     tasks of a tokio runtime that share a session, and blocking threads, compared with
             tokio's TCP
   stream    byte streams in place of TCP: writes of 64 KiB and 1 MiB, and a ping-pong of 64 bytes
+  local     two processes of one host: RDMA over TCP, by rings in shared memory and by the default
+            way, beside memcpy and process_vm_writev; write, send, read, atomic, bw, lat and rate
+            choose among its lines
   compute   a target whose only thread computes and never calls the library
   idle      memory, CPU and poll time of idle connections (--connections, 10000 by default), and
             the loss of 4 busy ones among them
@@ -50,6 +53,7 @@ Examples:
   iwarp perf write bw --size 64K,1M        bandwidth of RDMA Write
   iwarp perf send lat --wait poll,events   latency, polling and sleeping
   iwarp perf atomic                        FetchAdd and CompareSwap
+  iwarp perf local write bw --size 64K     RDMA Write past TCP, beside a memory copy
   iwarp perf --json run.json --html run.html
   taskset -c 0 iwarp perf lat              both ends on one CPU
 
@@ -77,9 +81,9 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value = "1",
         value_parser = clap::value_parser!(u64).range(1..=100_000))]
     connections: u64,
-    /// CRC32c on the stream
-    #[arg(long, value_enum, default_value_t = Switch::Both)]
-    crc: Switch,
+    /// CRC32c on the stream [default: both, local off]
+    #[arg(long, value_enum)]
+    crc: Option<Switch>,
     /// MPA markers in both directions
     #[arg(long, value_enum, default_value_t = Switch::Off)]
     markers: Switch,
@@ -231,6 +235,8 @@ impl Args {
             Some("default") => None,
             Some(name) => Some(name.to_owned()),
         };
+        // Shared memory has none unless it is demanded.
+        let usual_crc = if words.is_local() { Switch::Off } else { Switch::Both };
         Ok(Selection {
             ops: words.ops.clone(),
             measures: words.measures.clone(),
@@ -238,7 +244,7 @@ impl Args {
             depth: self.depth.map(|depth| depth as usize),
             list: self.list.map(|list| list as usize),
             connections: self.connections as usize,
-            crc: self.crc.values(),
+            crc: self.crc.unwrap_or(usual_crc).values(),
             markers: self.markers.values(),
             waits: self.wait.clone(),
             shared: self.shared,
@@ -272,6 +278,11 @@ pub(super) struct Words {
 }
 
 impl Words {
+    /// True if measures are those of the ways within the host.
+    pub(super) fn is_local(&self) -> bool {
+        self.scenarios.contains(&Scenario::Local)
+    }
+
     pub(super) fn of(words: &[String]) -> Result<Self> {
         let mut found = Self::default();
         for word in words {
@@ -295,6 +306,15 @@ impl Words {
         }
         if found.ops.is_empty() {
             found.ops = vec![Op::Write, Op::Send, Op::Read];
+            if found.is_local() {
+                found.ops.push(Op::FetchAdd);
+            }
+        }
+        if let (true, Some(host)) = (found.is_local(), &found.host) {
+            bail!(
+                "local measures two processes of this host, and starts the other one itself: leave \
+                 out {host}, or local. For two hosts: iwarp perf {host} write read bw"
+            );
         }
         if found.measures.is_empty() && found.scenarios.is_empty() && !found.paper {
             found.measures = vec![Measure::Bandwidth, Measure::Latency, Measure::Rate];
@@ -305,7 +325,7 @@ impl Words {
 
 #[cfg(test)]
 mod tests {
-    use super::{TESTS, Words};
+    use super::{Measure, Op, TESTS, Words};
 
     #[test]
     fn every_test_that_is_named_is_one() {
@@ -316,5 +336,17 @@ mod tests {
         let words = ["there", "nosuch"].map(str::to_owned);
         let error = Words::of(&words).expect_err("two hosts").to_string();
         assert!(error.contains("nosuch is not a test") && error.contains("compute"), "{error}");
+    }
+
+    #[test]
+    fn other_words_choose_among_the_lines_of_one_host() {
+        let of = |words: &str| Words::of(&words.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        let words = of("local").expect("it is a test");
+        assert!(words.is_local() && words.measures.is_empty());
+        assert_eq!(words.ops, [Op::Write, Op::Send, Op::Read, Op::FetchAdd]);
+        let words = of("write local bw").expect("they are tests");
+        assert_eq!((words.ops, words.measures), (vec![Op::Write], vec![Measure::Bandwidth]));
+        let error = of("local there").expect_err("another host").to_string();
+        assert!(error.contains("leave out there") && error.contains("iwarp perf there"), "{error}");
     }
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use iwarp_session::{ByteStream, Listener};
 
+use super::octets::Messages;
 use super::patience::PATIENCE;
 use super::task::{Contender, Flow, Side, Spec, Task, Times};
 use super::ways::Ways;
@@ -18,10 +19,8 @@ use super::{octets, rdma};
 /// One end.
 pub(super) struct Bytes {
     stream: ByteStream,
-    /// The bytes that one call writes.
-    source: Vec<u8>,
-    /// The bytes that are written last.
-    last: Vec<u8>,
+    /// Each is written by one call.
+    messages: Messages,
     /// Room for as many that are read.
     sink: Vec<u8>,
 }
@@ -42,7 +41,7 @@ impl Bytes {
     fn new(mut stream: ByteStream) -> Self {
         stream.set_read_timeout(Some(PATIENCE));
         stream.set_write_timeout(Some(PATIENCE));
-        Self { stream, source: Vec::new(), last: Vec::new(), sink: Vec::new() }
+        Self { stream, messages: Messages::default(), sink: Vec::new() }
     }
 
     fn read(&mut self) -> Result<()> {
@@ -51,7 +50,7 @@ impl Bytes {
 
     fn ping(&mut self, task: &Task, times: &mut Times) -> Result<()> {
         for number in 1..=task.count {
-            let octets = if number == task.count { &self.last } else { &self.source };
+            let octets = self.messages.get(number == task.count);
             let start = Instant::now();
             self.stream.write_all(octets)?;
             self.stream.read_exact(&mut self.sink)?;
@@ -67,13 +66,8 @@ impl Contender for Bytes {
     }
 
     fn prepare(&mut self, task: &Task, _: Side) -> Result<()> {
-        if self.source.len() != task.size {
-            self.source.resize(task.size, 0);
-            octets::fill(0, 0, &mut self.source);
-        }
-        self.last = octets::last(task, task.size);
-        self.sink.resize(task.size, 0);
-        self.sink.fill(0);
+        self.messages.prepare(task, task.size);
+        octets::clear(&mut self.sink, task.size);
         Ok(())
     }
 
@@ -82,9 +76,9 @@ impl Contender for Bytes {
         match task.flow {
             Flow::Stream => {
                 for _ in 1..task.count {
-                    self.stream.write_all(&self.source)?;
+                    self.stream.write_all(self.messages.get(false))?;
                 }
-                self.stream.write_all(&self.last)?;
+                self.stream.write_all(self.messages.get(true))?;
                 self.stream.read_exact(&mut [0])?;
             }
             Flow::PingPong => self.ping(task, times)?,

@@ -5,15 +5,17 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use super::byte_stream::Bytes;
 use super::control::{Answer, Ask, Control, Hello, unexpected};
 use super::cpu::{self, Background, Usage};
 use super::dial::{RdmaDial, TcpDial};
 use super::fleet::Fleet;
+use super::memcpy::Memcpy;
+use super::process_vm::Reach;
 use super::rdma::{self, Rdma};
-use super::task::{Contender, Flow, Idle, Kind, Side, Spec, Task, Times, Transport};
+use super::task::{Contender, Flow, Idle, Kind, Side, Spec, Task, Times, Transport, Yardstick};
 use super::tasks::Tasks;
 use super::tcp::Tcp;
 use super::tokio_tcp::TokioTcp;
@@ -42,6 +44,10 @@ pub(super) struct Sample {
     pub(super) time: Duration,
     pub(super) client: Usage,
     pub(super) server: Usage,
+    /// The ways of its connections within the host at the end of it.
+    pub(super) ways: Ways,
+    /// Requests that the client carried out by itself in the server's memory.
+    pub(super) direct: u64,
 }
 
 impl Client {
@@ -68,6 +74,25 @@ impl Client {
     }
 
     fn make_here(&mut self, spec: &Spec) -> Result<usize> {
+        let contender = match spec.transport {
+            Transport::Yardstick(yardstick) => self.make_yardstick(spec, yardstick)?,
+            Transport::Tcp | Transport::Iwarp { .. } => self.make_connected(spec)?,
+        };
+        self.contenders.push(contender);
+        self.ways.push(Ways::default());
+        Ok(self.contenders.len() - 1)
+    }
+
+    /// The server has part of it, or only memory for it.
+    fn make_yardstick(&mut self, spec: &Spec, yardstick: Yardstick) -> Result<Box<dyn Contender>> {
+        match (self.control.ask(&Ask::Make(spec.clone()))?, yardstick) {
+            (Answer::Shown(None), Yardstick::Memcpy) => Ok(Box::new(Memcpy::default())),
+            (Answer::Shown(Some(shown)), Yardstick::ProcessVm) => Ok(Box::new(Reach::new(shown)?)),
+            (answer, _) => unexpected(&answer),
+        }
+    }
+
+    fn make_connected(&mut self, spec: &Spec) -> Result<Box<dyn Contender>> {
         let addr = match self.control.ask(&Ask::Make(spec.clone()))? {
             Answer::Listening(port) => SocketAddr::new(self.control.peer_ip()?, port),
             answer => return unexpected(&answer),
@@ -88,6 +113,7 @@ impl Client {
                     Box::new(tcp)
                 }
             },
+            Transport::Yardstick(_) => bail!("a yardstick has no connection"),
             Transport::Iwarp { .. } => match spec.kind {
                 Kind::Dial => Box::new(RdmaDial::calling(rdma::device(spec)?, addr)?),
                 Kind::Fleet => Box::new(Fleet::connect(spec, addr)?),
@@ -104,9 +130,12 @@ impl Client {
             }
             answer => return unexpected(&answer),
         }
-        self.contenders.push(contender);
-        self.ways.push(Ways::default());
-        Ok(self.contenders.len() - 1)
+        Ok(contender)
+    }
+
+    /// The reason for which a contender cannot do what its spec says, as far as it is known here.
+    pub(super) fn hindrance(&self, number: usize) -> Option<String> {
+        self.contenders[number].hindrance()
     }
 
     /// Has a task of the lowest priority run on a CPU here and one there, from now on.
@@ -175,7 +204,7 @@ impl Client {
             Answer::Ready => {}
             answer => return unexpected(&answer),
         }
-        let before = Usage::now()?;
+        let (before, direct) = (Usage::now()?, contender.direct());
         let time = if rests {
             let time = task.duration();
             std::thread::sleep(time);
@@ -184,14 +213,16 @@ impl Client {
             contender.measure(task, times).map_err(|error| self.control.explain(error))?
         };
         let client = Usage::now()? - before;
-        let server = match self.control.ask(&Ask::Finish)? {
-            Answer::Done(usage) => usage,
+        let direct = contender.direct() - direct;
+        let (server, there) = match self.control.ask(&Ask::Finish)? {
+            Answer::Done(usage, ways) => (usage, ways),
             answer => return unexpected(&answer),
         };
         if !rests {
             contender.verify(task, Side::Client).context("at the client")?;
         }
-        self.ways[number] = contender.ways();
-        Ok(Sample { time, client, server })
+        let ways = contender.ways().at_both_ends(there);
+        self.ways[number] = ways;
+        Ok(Sample { time, client, server, ways, direct })
     }
 }

@@ -17,7 +17,9 @@ use serde::{Deserialize, Serialize};
 use super::args::TESTS;
 use super::cpu::Usage;
 use super::patience::wait_for;
+use super::process_vm::Shown;
 use super::task::{Idle, Spec, Task};
+use super::ways::Ways;
 
 /// Version of the protocol and of what a [`Task`] means.
 pub(super) const VERSION: u32 = 1;
@@ -82,7 +84,7 @@ impl Hello {
 #[serde(rename_all = "snake_case")]
 pub(super) enum Ask {
     /// Make a contender; answered by [`Answer::Listening`], then, when its connections are there,
-    /// by [`Answer::Connected`].
+    /// by [`Answer::Connected`]. A yardstick has none: [`Answer::Shown`].
     Make(Spec),
     /// Get ready for a round of the contender with this number: [`Answer::Ready`]. Then do it.
     Round(usize, Task),
@@ -105,10 +107,12 @@ pub(super) enum Answer {
     Listening(u16),
     /// All connections of the contender are up; the congestion control of its end.
     Connected(Option<String>),
+    /// The server's memory for a yardstick, if it takes any.
+    Shown(Option<Shown>),
     /// Go ahead.
     Ready,
-    /// The cost of the round, between ready and done.
-    Done(Usage),
+    /// The cost of the round, between ready and done, and the ways of its connections at its end.
+    Done(Usage, Ways),
     /// The cost of that.
     Rested(Usage, Option<Idle>),
     /// It did not work; the connection is over.

@@ -153,6 +153,14 @@ impl Contender for Rdma {
     fn ways(&self) -> Ways {
         self.all_ways()
     }
+
+    fn direct(&self) -> u64 {
+        self.all_direct()
+    }
+
+    fn hindrance(&self) -> Option<String> {
+        self.path_hindrance().map(str::to_owned)
+    }
 }
 
 impl Rdma {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::octets;
+use super::octets::{self, Messages};
 use super::patience::PATIENCE;
 use super::task::{Contender, Flow, Side, Spec, Task, Times};
 use super::tcp::{Stream, accept};
@@ -17,8 +17,7 @@ use super::tcp::{Stream, accept};
 /// The connections, and the bytes that are sent on each.
 pub(super) struct Hub {
     lines: Vec<Line>,
-    source: Vec<u8>,
-    last: Vec<u8>,
+    messages: Messages,
 }
 
 /// One client's connection.
@@ -36,7 +35,7 @@ impl Hub {
     pub(super) fn accept(spec: &Spec, listener: &TcpListener) -> Result<Self> {
         let line = |stream| Line { stream, sink: Vec::new(), done: 0, told: false };
         let lines = accept(spec, listener)?.into_iter().map(line).collect();
-        Ok(Self { lines, source: Vec::new(), last: Vec::new() })
+        Ok(Self { lines, messages: Messages::default() })
     }
 
     /// Congestion control in force.
@@ -49,9 +48,9 @@ impl Hub {
     fn serve_each(
         &mut self,
         awaits: impl Fn(&Line) -> PollFlags,
-        mut work: impl FnMut(&mut Line, &[u8], &[u8]) -> Result<()>,
+        mut work: impl FnMut(&mut Line, &Messages) -> Result<()>,
     ) -> Result<()> {
-        let Self { lines, source, last } = self;
+        let Self { lines, messages } = self;
         let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
         loop {
             let of = |line: &Line| awaits(line);
@@ -69,7 +68,7 @@ impl Hub {
             };
             let awaited = lines.iter_mut().filter(|line| !awaits(line).is_empty());
             for (line, _) in awaited.zip(ready).filter(|(_, ready)| *ready) {
-                work(line, source, last)?;
+                work(line, messages)?;
             }
         }
     }
@@ -93,15 +92,15 @@ impl Line {
     }
 
     /// Takes the client's request, or writes what there is room for of `all` bytes.
-    fn send(&mut self, all: u64, source: &[u8], last: &[u8]) -> Result<()> {
+    fn send(&mut self, all: u64, messages: &Messages) -> Result<()> {
         if !self.told {
             self.stream.socket().read_exact(&mut [0])?;
             self.told = true;
             return Ok(());
         }
-        let at = (self.done % source.len() as u64) as usize;
-        let is_last = self.done - at as u64 + source.len() as u64 == all;
-        let octets = if is_last { last } else { source };
+        let len = messages.get(false).len() as u64;
+        let at = (self.done % len) as usize;
+        let octets = messages.get(self.done - at as u64 + len == all);
         match self.stream.socket().write(&octets[at..]) {
             Ok(n) => self.done += n as u64,
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
@@ -115,15 +114,10 @@ impl Contender for Hub {
     fn prepare(&mut self, task: &Task, _: Side) -> Result<()> {
         ensure!(task.connections == self.lines.len(), "the number of clients differs");
         ensure!(task.list == 1, "raw TCP of many clients writes message by message");
-        if self.source.len() != task.size {
-            self.source.resize(task.size, 0);
-            octets::fill(0, 0, &mut self.source);
-        }
-        self.last = octets::last(task, task.size);
+        self.messages.prepare(task, task.size);
         for line in &mut self.lines {
             line.stream.set_spins(true)?;
-            line.sink.resize(task.size, 0);
-            line.sink.fill(0);
+            octets::clear(&mut line.sink, task.size);
             (line.done, line.told) = (0, false);
         }
         Ok(())
@@ -138,14 +132,14 @@ impl Contender for Hub {
         match task.flow {
             Flow::Stream => {
                 let awaits = |line: &Line| flags(PollFlags::IN, !line.told);
-                self.serve_each(awaits, |line, _, _| line.receive(all))
+                self.serve_each(awaits, |line, _| line.receive(all))
             }
             Flow::Fetch => {
                 let awaits = |line: &Line| match line.told {
                     false => PollFlags::IN,
                     true => flags(PollFlags::OUT, line.done < all),
                 };
-                self.serve_each(awaits, |line, source, last| line.send(all, source, last))
+                self.serve_each(awaits, |line, messages| line.send(all, messages))
             }
             _ => bail!("raw TCP of many clients cannot do {:?}", task.flow),
         }

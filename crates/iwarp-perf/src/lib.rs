@@ -8,6 +8,7 @@
 //!   client   the measuring end            run      rounds in turn, counts, progress
 //!   server   the other one                control  what they tell each other
 //!   task     one round, as both see it    tcp, rdma + flows: the two kinds of contenders
+//!   local    the cases of one host        memcpy, process_vm: yardsticks without a connection
 //!   stats    medians, ratios, intervals   report   table, JSON, pictures
 //! ```
 #![forbid(unsafe_code)]
@@ -26,10 +27,13 @@ mod dial;
 mod fleet;
 mod flows;
 mod hub;
+mod local;
+mod memcpy;
 mod octets;
 mod paper;
 mod patience;
 mod plan;
+mod process_vm;
 mod rdma;
 mod report;
 mod run;
@@ -56,7 +60,7 @@ use self::plan::{Plan, Selection};
 use self::report::compare::Earlier;
 use self::report::{About, CaseReport, IdleReport, Report, html, table};
 use self::run::{Pace, Runner};
-use self::task::{Places, Spec};
+use self::task::{Places, Spec, Transport};
 
 /// The command line of a serving process of our own.
 const CHILD: [&str; 6] = ["perf", "--server", "--port", "0", "--once", "--child"];
@@ -81,7 +85,7 @@ pub fn run(args: &Args) -> Result<()> {
     let cpus = cpu::allowed()?;
     let places = args.places(&cpus, &words);
     let selection = args.selection(&words, places.clone())?;
-    let mut plan = Plan::new(&selection);
+    let mut plan = if words.is_local() { Plan::default() } else { Plan::new(&selection) };
     for &scenario in &words.scenarios {
         scenarios::add(&mut plan, scenario, &selection)?;
     }
@@ -102,9 +106,7 @@ pub fn run(args: &Args) -> Result<()> {
         report.cases = cases;
         report.paper = Some(paper);
     }
-    for spec in &plan.specs {
-        client.make(spec)?;
-    }
+    report.run.left_out = make_all(&mut client, &mut plan)?;
     if let Some(contender) = scenarios::crowded(&plan) {
         report.idle = look_at_idle(&mut client, contender)?;
     }
@@ -143,6 +145,24 @@ fn connect(args: &Args, words: &Words, places: &Places) -> Result<(Option<Server
     let server = Server::start(&[&CHILD[..], &[&bind]].concat())?;
     let client = Client::connect(&server.addr.ip().to_string(), server.addr.port(), server_cpus)?;
     Ok((Some(server), client))
+}
+
+/// Makes the contenders of a plan, and drops the lines of yardsticks that the system refuses.
+/// Returns the reason.
+fn make_all(client: &mut Client, plan: &mut Plan) -> Result<Option<String>> {
+    let mut left_out = None;
+    for (number, spec) in plan.specs.clone().iter().enumerate() {
+        client.make(spec)?;
+        let refused = match spec.transport {
+            Transport::Yardstick(_) => client.hindrance(number),
+            Transport::Tcp | Transport::Iwarp { .. } => None,
+        };
+        if refused.is_some() {
+            plan.leave_out(number);
+            left_out = refused;
+        }
+    }
+    Ok(left_out)
 }
 
 /// Measures all cases of a plan whose contenders are there, and shows each when it is done.
@@ -193,6 +213,7 @@ impl About {
             // asked.
             congestion: selection.congestion.clone().map(|name| [name.clone(), name]),
             local_path: None,
+            left_out: None,
             sockets: "TCP_NODELAY, buffers as the system has them",
             load: cpu::load(),
         })

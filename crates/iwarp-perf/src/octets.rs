@@ -24,6 +24,35 @@ pub(super) fn last(task: &Task, len: usize) -> Vec<u8> {
     octets
 }
 
+/// The messages that an end sends in a round: one over and over, and the [`last`].
+#[derive(Debug, Default)]
+pub(super) struct Messages {
+    usual: Vec<u8>,
+    last: Vec<u8>,
+}
+
+impl Messages {
+    /// Makes the messages of a round, of `len` bytes each.
+    pub(super) fn prepare(&mut self, task: &Task, len: usize) {
+        if self.usual.len() != len {
+            self.usual.resize(len, 0);
+            fill(0, 0, &mut self.usual);
+        }
+        self.last = last(task, len);
+    }
+
+    /// One of them: the last, or any other.
+    pub(super) fn get(&self, is_last: bool) -> &[u8] {
+        if is_last { &self.last } else { &self.usual }
+    }
+}
+
+/// Has room for a message of `len` bytes hold none.
+pub(super) fn clear(room: &mut Vec<u8>, len: usize) {
+    room.resize(len, 0);
+    room.fill(0);
+}
+
 /// Compares what came with [`last`].
 pub(super) fn verify(task: &Task, found: &[u8]) -> Result<()> {
     let want = last(task, found.len());

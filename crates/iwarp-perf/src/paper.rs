@@ -184,7 +184,7 @@ fn lines(
 /// The place of a transport in the paper's rows.
 const fn place(transport: Transport) -> usize {
     match transport {
-        Transport::Tcp => 0,
+        Transport::Tcp | Transport::Yardstick(_) => 0,
         Transport::Iwarp { crc: false, .. } => 1,
         Transport::Iwarp { crc: true, .. } => 2,
     }
@@ -200,7 +200,8 @@ fn loads(
 ) -> Result<(Vec<Load>, Option<String>)> {
     const NAMES: [&str; 3] = ["TCP", "Write", "Write, CRC"];
     let mut transports = vec![Transport::Tcp];
-    transports.extend([false, true].map(|crc| Transport::Iwarp { crc, markers: false }));
+    let rdma = |crc| Transport::Iwarp { crc, markers: false, local: None };
+    transports.extend([false, true].map(rdma));
     for transport in transports {
         client.make(&Spec {
             transport,

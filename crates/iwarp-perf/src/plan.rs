@@ -7,13 +7,14 @@ use serde::Serialize;
 
 use super::flows::MOST;
 use super::task::{Flow, Kind, Op, Places, Spec, Task, Transport, Wait};
+use super::ways::Way;
 
 const BANDWIDTH_SIZES: [usize; 3] = [4 << 10, 64 << 10, 1 << 20];
 const LATENCY_SIZES: [usize; 2] = [4, 64 << 10];
-const ROUND_TRIP_SIZES: [usize; 1] = [8];
+pub(super) const ROUND_TRIP_SIZES: [usize; 1] = [8];
 const RATE_SIZES: [usize; 1] = [64];
 /// Bytes that an Atomic works on (RFC 7306 §5).
-const ATOMIC: usize = 8;
+pub(super) const ATOMIC: usize = 8;
 pub(super) const BANDWIDTH_DEPTH: usize = 16;
 const RATE_DEPTH: usize = 128;
 const RATE_LIST: usize = 32;
@@ -58,7 +59,7 @@ pub(super) struct Selection {
 }
 
 /// All that is to be done.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) specs: Vec<Spec>,
     pub(super) cases: Vec<Case>,
@@ -115,21 +116,50 @@ impl Plan {
                 Measure::RoundTrip | Measure::Connect => {}
             }
         }
-        let mut plan = Self { specs: Vec::new(), cases };
-        plan.hand_out(selection);
+        let mut plan = Self::default();
+        plan.add(selection, cases);
         plan
+    }
+
+    /// Adds cases whose contenders are not settled, and makes these.
+    pub(super) fn add(&mut self, selection: &Selection, cases: Vec<Case>) {
+        let (specs, first) = (self.specs.len(), self.cases.len());
+        self.cases.extend(cases);
+        self.hand_out(selection, specs, first);
+    }
+
+    /// Drops the lines of a contender that cannot do it, and comparisons with them.
+    pub(super) fn leave_out(&mut self, contender: usize) {
+        for case in &mut self.cases {
+            let mut next = 0;
+            let places: Vec<Option<usize>> = case
+                .subjects
+                .iter()
+                .map(|subject| {
+                    let place = (subject.contender != contender).then_some(next);
+                    next += usize::from(place.is_some());
+                    place
+                })
+                .collect();
+            case.subjects.retain(|subject| subject.contender != contender);
+            for subject in &mut case.subjects {
+                let left = subject.baselines.iter().filter_map(|&place| places[place]);
+                subject.baselines = left.collect();
+            }
+        }
     }
 
     /// Makes contenders, and assigns the subjects to them. Lines have connections of their own: the
     /// use of one leaves its traces in windows, buffers, and in what the library has learned of its
-    /// program. A line uses one contender for all its sizes.
-    fn hand_out(&mut self, selection: &Selection) {
+    /// program. A line uses one contender for all its sizes. Those of other cases than `first` and
+    /// the ones behind it are the first `specs`.
+    fn hand_out(&mut self, selection: &Selection, specs: usize, first: usize) {
         let mut kinds = Vec::new();
-        for subject in self.cases.iter_mut().flat_map(|case| &mut case.subjects) {
+        for subject in self.cases[first..].iter_mut().flat_map(|case| &mut case.subjects) {
             let Task { flow, op, wait, .. } = subject.task;
             let kind = (subject.transport, (!selection.shared).then_some((flow, op, wait)));
             let known = kinds.iter().position(|known| *known == kind);
-            subject.contender = known.unwrap_or_else(|| {
+            subject.contender = known.map(|place| specs + place).unwrap_or_else(|| {
                 kinds.push(kind);
                 self.specs.push(Spec {
                     transport: subject.transport,
@@ -155,7 +185,7 @@ impl Plan {
     }
 }
 
-fn bandwidth(selection: &Selection, transports: &[Transport], cases: &mut Vec<Case>) {
+pub(super) fn bandwidth(selection: &Selection, transports: &[Transport], cases: &mut Vec<Case>) {
     let depth = selection.depth.unwrap_or(BANDWIDTH_DEPTH);
     let list = selection.list.unwrap_or(1).min(depth);
     let ops = selection.ops(&[Op::Write, Op::Send, Op::Read]);
@@ -183,6 +213,11 @@ fn bandwidth(selection: &Selection, transports: &[Transport], cases: &mut Vec<Ca
 }
 
 fn latency(selection: &Selection, transports: &[Transport], cases: &mut Vec<Case>) {
+    ping_pong(selection, transports, cases);
+    round_trips(selection, transports, cases);
+}
+
+pub(super) fn ping_pong(selection: &Selection, transports: &[Transport], cases: &mut Vec<Case>) {
     for size in selection.sizes(&LATENCY_SIZES) {
         let mut case = Case::new(Measure::Latency, size, 1, 1, 1);
         let (blocking, spinning) = ("TCP, blocking", "TCP, spinning");
@@ -200,6 +235,9 @@ fn latency(selection: &Selection, transports: &[Transport], cases: &mut Vec<Case
         }
         case.into(cases);
     }
+}
+
+fn round_trips(selection: &Selection, transports: &[Transport], cases: &mut Vec<Case>) {
     let reads = selection.ops(&[Op::Read]);
     for size in selection.sizes(&ROUND_TRIP_SIZES).into_iter().filter(|_| !reads.is_empty()) {
         round_trip(selection, transports, &reads, size, cases);
@@ -211,7 +249,7 @@ fn latency(selection: &Selection, transports: &[Transport], cases: &mut Vec<Case
 }
 
 /// The target of Reads and Atomics is blocked elsewhere; so is raw TCP's.
-fn round_trip(
+pub(super) fn round_trip(
     selection: &Selection,
     transports: &[Transport],
     ops: &[Op],
@@ -233,7 +271,7 @@ fn round_trip(
     case.into(cases);
 }
 
-fn rate(selection: &Selection, transports: &[Transport], cases: &mut Vec<Case>) {
+pub(super) fn rate(selection: &Selection, transports: &[Transport], cases: &mut Vec<Case>) {
     let depth = selection.depth.unwrap_or(RATE_DEPTH);
     let list = selection.list.unwrap_or(RATE_LIST).min(depth);
     let connections = selection.connections;
@@ -277,7 +315,9 @@ fn rate(selection: &Selection, transports: &[Transport], cases: &mut Vec<Case>) 
 impl Selection {
     /// The kinds of RDMA connections.
     pub(super) fn transports(&self) -> Vec<Transport> {
-        let with = |&markers| self.crc.iter().map(move |&crc| Transport::Iwarp { crc, markers });
+        let with = |&markers| {
+            self.crc.iter().map(move |&crc| Transport::Iwarp { crc, markers, local: None })
+        };
         self.markers.iter().flat_map(with).collect()
     }
 
@@ -307,14 +347,21 @@ impl Case {
         Self { title: None, measure, size, depth, list, connections, subjects: Vec::new() }
     }
 
-    /// A case is kept where there is something beside raw TCP in it.
+    /// A case is kept where there is RDMA in it.
     fn into(self, cases: &mut Vec<Case>) {
-        if self.subjects.iter().any(|subject| subject.transport != Transport::Tcp) {
+        if self.subjects.iter().any(|subject| subject.transport.is_rdma()) {
             cases.push(self);
         }
     }
 
-    fn task(&self, flow: Flow, op: Op, wait: Wait, server_wait: Wait, list: usize) -> Task {
+    pub(super) fn task(
+        &self,
+        flow: Flow,
+        op: Op,
+        wait: Wait,
+        server_wait: Wait,
+        list: usize,
+    ) -> Task {
         Task {
             flow,
             op,
@@ -381,12 +428,10 @@ fn name(op: Op, wait: Wait) -> String {
 
 impl Transport {
     /// The ending that tells its lines from others'.
-    pub(super) const fn suffix(self) -> &'static str {
-        match self {
-            Self::Tcp | Self::Iwarp { crc: false, markers: false } => "",
-            Self::Iwarp { crc: true, markers: false } => ", CRC",
-            Self::Iwarp { crc: false, markers: true } => ", markers",
-            Self::Iwarp { crc: true, markers: true } => ", CRC, markers",
-        }
+    pub(super) fn suffix(self) -> String {
+        let Self::Iwarp { crc, markers, local } = self else { return String::new() };
+        let crc = if crc { ", CRC" } else { "" };
+        let markers = if markers { ", markers" } else { "" };
+        format!("{crc}{markers}{}", local.map_or("", Way::suffix))
     }
 }

@@ -10,9 +10,9 @@ use std::time::Instant;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use iwarp::cm::{self, ConnectParams, Connection, Listener};
 use iwarp::{
-    Access, Buffer, CompletionChannel, CompletionQueue, Device, MemoryRegion, Options, Payload,
-    QueuePair, QueuePairAttributes, RecvRequest, SendOp, SendRequest, Stag, TaggedOffset, WcStatus,
-    WorkCompletion,
+    Access, Buffer, CompletionChannel, CompletionQueue, Device, LocalPath, MemoryRegion, Options,
+    Payload, QueuePair, QueuePairAttributes, RecvRequest, SendOp, SendRequest, Stag, TaggedOffset,
+    WcStatus, WorkCompletion,
 };
 
 use super::crowd::{Crowd, Door};
@@ -57,7 +57,7 @@ pub(super) struct Rdma {
     batch: Vec<WorkCompletion>,
     /// Idle connections on the completion queue above.
     pub(super) crowd: Option<Crowd>,
-    _device: Device,
+    device: Device,
 }
 
 /// One end of a connection.
@@ -127,10 +127,11 @@ impl Peer {
 
 /// The device of a contender.
 pub(super) fn device(spec: &Spec) -> Result<Device> {
-    let Transport::Iwarp { crc, markers } = spec.transport else { bail!("not RDMA") };
+    let Transport::Iwarp { crc, markers, local } = spec.transport else { bail!("not RDMA") };
     let local_congestion = spec.congestion.clone();
     let options = Options::from_env()?.crc(crc).markers(markers).local_congestion(local_congestion);
-    Ok(Device::with_options(options)?)
+    let path = local.map_or(options.local, LocalPath::from);
+    Ok(Device::with_options(options.local(path))?)
 }
 
 impl Rdma {
@@ -209,7 +210,7 @@ impl Rdma {
         });
         let ends = ends.collect::<Result<Vec<End>>>()?;
         let batch = Vec::with_capacity(BATCH);
-        Ok(Self { ends, cq, channel, batch, crowd: None, _device: device.clone() })
+        Ok(Self { ends, cq, channel, batch, crowd: None, device: device.clone() })
     }
 
     /// Takes what has completed, moves the connections, and says how many completions there were.
@@ -302,6 +303,16 @@ impl Rdma {
         let busy = self.ends.iter().map(|end| Ways::of(&end.qp));
         let idle = self.crowd.as_ref().map(Crowd::ways);
         busy.chain(idle).sum()
+    }
+
+    /// Requests so far that this end has carried out by itself in memory of the other process.
+    pub(super) fn all_direct(&self) -> u64 {
+        self.ends.iter().map(|end| end.qp.direct_reads() + end.qp.direct_writes()).sum()
+    }
+
+    /// The reason for which its connections stay with TCP within the host, if it is at this end.
+    pub(super) fn path_hindrance(&self) -> Option<&'static str> {
+        self.device.local_path_hindrance()
     }
 
     /// Posts one Send on a connection whose peer has room for it.

@@ -5,20 +5,23 @@
 //! A subject also finds the machine as the one before has left it: which threads share a CPU, what
 //! is in the caches, how fast the CPU runs. So none may always follow one particular other.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::client::{Client, Sample};
 use super::cpu::Usage;
 use super::plan::{Case, Measure, Subject};
-use super::task::{Flow, Task, Times};
+use super::task::{Flow, Op, Task, Times};
+use super::ways::{Way, Ways};
 
 /// Runs before the number of messages of a round is settled, at most.
 const TRIALS: usize = 16;
 /// Messages of a round at most.
 const MOST_MESSAGES: u64 = 1 << 24;
+/// Connections that leave TCP do so within this time.
+const MOVING_TIME: Duration = Duration::from_secs(6);
 /// Connections made in a round at most.
 const MOST_CALLS: u64 = 400;
 
@@ -49,6 +52,10 @@ pub(super) struct Results {
     /// Seconds of all rounds.
     pub(super) seconds: f64,
     pub(super) times: Times,
+    /// The ways of its connections within the host at the end of the last round.
+    pub(super) ways: Ways,
+    /// Requests of all rounds that the client carried out by itself in the server's memory.
+    direct: u64,
 }
 
 /// Runs cases and shows how far it is.
@@ -74,6 +81,9 @@ impl<'a> Runner<'a> {
         let mut results = Vec::with_capacity(case.subjects.len());
         for subject in &case.subjects {
             self.show(&case, subject);
+            if let Some(way) = subject.transport.way() {
+                self.await_way(subject, way).with_context(|| about(&case, subject))?;
+            }
             let count = self.settle(subject).with_context(|| about(&case, subject))?;
             results.push(Results::new(case.measure, count));
             self.bar.inc(1);
@@ -86,6 +96,10 @@ impl<'a> Runner<'a> {
                 let sample = self
                     .round(subject, results.count, &mut results.times)
                     .with_context(|| about(&case, subject))?;
+                if let Some(way) = subject.transport.way() {
+                    let why = || self.strayed(subject).context(about(&case, subject));
+                    way.is_taken(sample.ways).then_some(()).ok_or_else(why)?;
+                }
                 results.add(&case, &sample);
                 self.bar.inc(1);
             }
@@ -110,6 +124,29 @@ impl<'a> Runner<'a> {
         self.seed += 1;
         let task = Task { count, seed: self.seed, ..subject.task.clone() };
         self.client.round(subject.contender, &task, times)
+    }
+
+    /// Runs rounds of few messages until the connections take the way that they were asked to.
+    fn await_way(&mut self, subject: &Subject, way: Way) -> Result<()> {
+        let deadline = Instant::now() + MOVING_TIME;
+        let (mut times, unit) = (Times::new(1), subject.task.unit());
+        while !way.is_taken(self.round(subject, unit, &mut times)?.ways) {
+            let is_known = self.client.hindrance(subject.contender).is_some();
+            if is_known || Instant::now() > deadline {
+                return Err(self.strayed(subject));
+            }
+        }
+        Ok(())
+    }
+
+    /// The error of connections that do not take the way that they were asked to.
+    fn strayed(&self, subject: &Subject) -> anyhow::Error {
+        if subject.transport.way() == Some(Way::Off) {
+            return anyhow!("the connection has left TCP");
+        }
+        let why = self.client.hindrance(subject.contender);
+        let why = why.as_deref().unwrap_or("IWARP_LOG=info has a line that says why");
+        anyhow!("the connection stays with TCP: {why}")
     }
 
     /// Warms up, and finds out how many messages a round takes.
@@ -157,7 +194,17 @@ impl Results {
             messages: 0,
             seconds: 0.0,
             times: Times::new(ways),
+            ways: Ways::default(),
+            direct: 0,
         }
+    }
+
+    /// The part of the messages that the client carried out by itself in the server's memory, where
+    /// they are no messages for its program.
+    pub(super) fn direct_part(&self, subject: &Subject) -> Option<f64> {
+        let may_be = subject.transport.is_rdma() && subject.task.op != Op::Send;
+        // Credits are requests, too.
+        may_be.then(|| (self.direct as f64 / self.messages.max(1) as f64).min(1.0))
     }
 
     fn add(&mut self, case: &Case, sample: &Sample) {
@@ -172,6 +219,8 @@ impl Results {
         self.client += sample.client;
         self.server += sample.server;
         self.messages += self.count;
+        self.ways = sample.ways;
+        self.direct += sample.direct;
         self.seconds += seconds;
     }
 }

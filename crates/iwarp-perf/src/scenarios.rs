@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Cases beyond messages between two programs: connecting, many clients, a target that computes,
-//! a crowd of idle connections, tasks, byte streams.
+//! a crowd of idle connections, tasks, byte streams. Cases of one host have their own module.
 
 use anyhow::Result;
 use clap::ValueEnum;
 
 use super::cpu;
+use super::local;
 use super::plan::{BANDWIDTH_DEPTH, Case, Measure, Plan, Selection, Subject};
 use super::task::{Flow, Kind, Op, Places, Spec, Task, Transport, Wait};
 
@@ -37,6 +38,7 @@ pub(super) enum Scenario {
     Idle,
     Async,
     Stream,
+    Local,
 }
 
 /// Adds the cases of a scenario, and what does them.
@@ -48,6 +50,7 @@ pub(super) fn add(plan: &mut Plan, scenario: Scenario, selection: &Selection) ->
         Scenario::Idle => crowd(plan, selection),
         Scenario::Async => tasks(plan, selection),
         Scenario::Stream => byte_streams(plan, selection),
+        Scenario::Local => local::add(plan, selection),
     }
     Ok(())
 }
@@ -72,7 +75,7 @@ fn connect(plan: &mut Plan, selection: &Selection) {
         for (place, (wait, suffix, tcp)) in ways.into_iter().enumerate() {
             let (name, baselines) = match transport {
                 Transport::Tcp => (tcp.to_owned(), Vec::new()),
-                Transport::Iwarp { .. } => {
+                Transport::Iwarp { .. } | Transport::Yardstick(_) => {
                     (format!("connect, disconnect{suffix}{}", transport.suffix()), vec![place])
                 }
             };
@@ -298,7 +301,7 @@ fn byte_streams(plan: &mut Plan, selection: &Selection) {
             for &(transport, flow, contender) in &contenders {
                 let (name, baselines) = match transport {
                     Transport::Tcp => ("TCP".to_owned(), vec![]),
-                    Transport::Iwarp { .. } => {
+                    Transport::Iwarp { .. } | Transport::Yardstick(_) => {
                         (format!("byte stream{}", transport.suffix()), vec![0])
                     }
                 };

@@ -16,9 +16,11 @@ use super::control::{Answer, Ask, Control, GREETING, Hello, PATIENCE};
 use super::cpu::{self, Background, Usage};
 use super::dial::{RdmaDial, TcpDial};
 use super::hub::Hub;
+use super::memcpy::Memcpy;
 use super::patience::wait_for;
+use super::process_vm::Open;
 use super::rdma::{self, Rdma};
-use super::task::{Contender, Flow, Kind, Side, Spec, Task, Transport};
+use super::task::{Contender, Flow, Kind, Side, Spec, Task, Transport, Yardstick};
 use super::tasks::Tasks;
 use super::tcp::Tcp;
 use super::tokio_tcp::TokioTcp;
@@ -167,6 +169,7 @@ impl Client {
                     _ => Box::new(Tasks::accept(spec, &listener)?),
                 }
             }
+            Transport::Yardstick(yardstick) => return self.make_yardstick(spec, yardstick),
             Transport::Iwarp { .. } => {
                 let device = rdma::device(spec)?;
                 let listener = Listener::bind(&device, here)?;
@@ -181,6 +184,19 @@ impl Client {
         };
         self.contenders.push(contender);
         self.control.send(&Answer::Connected(congestion))
+    }
+
+    fn make_yardstick(&mut self, spec: &Spec, yardstick: Yardstick) -> Result<()> {
+        let (contender, shown): (Box<dyn Contender>, _) = match yardstick {
+            Yardstick::Memcpy => (Box::new(Memcpy::default()), None),
+            Yardstick::ProcessVm => {
+                let open = Open::new(spec);
+                let shown = open.shown();
+                (Box::new(open), Some(shown))
+            }
+        };
+        self.contenders.push(contender);
+        self.control.send(&Answer::Shown(shown))
     }
 
     fn round(&mut self, number: usize, task: &Task) -> Result<()> {
@@ -209,7 +225,8 @@ impl Client {
         if !rests {
             contender.verify(task, Side::Server)?;
         }
-        self.control.send(&Answer::Done(usage))
+        let ways = contender.ways();
+        self.control.send(&Answer::Done(usage, ways))
     }
 
     /// Does nothing for a while, and says what that cost.

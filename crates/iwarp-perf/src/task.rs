@@ -10,7 +10,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use super::flows::MOST;
-use super::ways::Ways;
+use super::ways::{Way, Ways};
 
 /// Bytes of the largest message.
 pub(super) const MAX_SIZE: usize = 1 << 30;
@@ -43,6 +43,16 @@ pub(super) trait Contender {
     /// The ways that its connections take within the host; none for raw TCP.
     fn ways(&self) -> Ways {
         Ways::default()
+    }
+
+    /// Requests so far that this end has carried out by itself in memory of the other process.
+    fn direct(&self) -> u64 {
+        0
+    }
+
+    /// The reason for which it cannot do at this end what its spec says, where there is one.
+    fn hindrance(&self) -> Option<String> {
+        None
     }
 }
 
@@ -149,7 +159,46 @@ pub(super) enum Kind {
 #[serde(rename_all = "snake_case")]
 pub(super) enum Transport {
     Tcp,
-    Iwarp { crc: bool, markers: bool },
+    Iwarp {
+        crc: bool,
+        markers: bool,
+        /// The way within the host; as the environment says without.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        local: Option<Way>,
+    },
+    Yardstick(Yardstick),
+}
+
+impl Transport {
+    pub(super) const fn is_rdma(self) -> bool {
+        matches!(self, Self::Iwarp { .. })
+    }
+
+    /// The way within the host that it was asked to take.
+    pub(super) const fn way(self) -> Option<Way> {
+        match self {
+            Self::Iwarp { local, .. } => local,
+            Self::Tcp | Self::Yardstick(_) => None,
+        }
+    }
+
+    /// By this way within the host, where it has one.
+    pub(super) const fn by(self, way: Way) -> Self {
+        match self {
+            Self::Iwarp { crc, markers, .. } => Self::Iwarp { crc, markers, local: Some(way) },
+            other => other,
+        }
+    }
+}
+
+/// The work of a machine without any connection, which the client does alone.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Yardstick {
+    /// Copies within the client's process.
+    Memcpy,
+    /// Has the system copy to or from the server's process.
+    ProcessVm,
 }
 
 /// One round.

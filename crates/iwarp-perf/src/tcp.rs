@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::net::sockopt;
 
-use super::octets;
+use super::octets::{self, Messages};
 use super::patience::{PATIENCE, Pace, Patience, wait_for};
 use super::task::{Contender, Flow, Side, Spec, Task, Times, Wait};
 
@@ -19,10 +19,8 @@ pub(super) const REQUEST: usize = 32;
 /// Connections between the two processes, used by one thread at each end.
 pub(super) struct Tcp {
     streams: Vec<Stream>,
-    /// The bytes that one call sends.
-    source: Vec<u8>,
-    /// The bytes that are sent last.
-    last: Vec<u8>,
+    /// Each is sent by one call.
+    messages: Messages,
     /// Room for the bytes that one call receives.
     sink: Vec<u8>,
 }
@@ -40,7 +38,7 @@ impl Tcp {
     }
 
     fn new(streams: Vec<Stream>) -> Self {
-        Self { streams, source: Vec::new(), last: Vec::new(), sink: Vec::new() }
+        Self { streams, messages: Messages::default(), sink: Vec::new() }
     }
 
     /// Congestion control in force.
@@ -54,7 +52,7 @@ impl Tcp {
         let mut pace = Pace::new(task);
         for call in 1..=calls {
             pace.keep(task.list * task.connections);
-            let octets = if call == calls { &self.last } else { &self.source };
+            let octets = self.messages.get(call == calls);
             for stream in &mut self.streams[..task.connections] {
                 stream.write(octets)?;
             }
@@ -75,7 +73,7 @@ impl Tcp {
     fn ping(&mut self, task: &Task, times: &mut Times) -> Result<()> {
         let stream = &mut self.streams[0];
         for number in 0..task.count {
-            let octets = if number + 1 == task.count { &self.last } else { &self.source };
+            let octets = self.messages.get(number + 1 == task.count);
             let start = Instant::now();
             stream.write(octets)?;
             stream.read(&mut self.sink)?;
@@ -114,7 +112,7 @@ impl Tcp {
         for _ in 0..task.each() {
             for stream in &mut self.streams[..task.connections] {
                 stream.read(&mut request)?;
-                let octets = if request[0] == 1 { &self.last } else { &self.source };
+                let octets = self.messages.get(request[0] == 1);
                 stream.write(octets)?;
             }
         }
@@ -130,13 +128,8 @@ impl Contender for Tcp {
             stream.set_spins(wait == Wait::Poll)?;
         }
         let len = task.size * task.list;
-        if self.source.len() != len {
-            self.source.resize(len, 0);
-            octets::fill(0, 0, &mut self.source);
-        }
-        self.last = octets::last(task, len);
-        self.sink.resize(len, 0);
-        self.sink.fill(0);
+        self.messages.prepare(task, len);
+        octets::clear(&mut self.sink, len);
         Ok(())
     }
 

@@ -73,7 +73,10 @@ pub(crate) fn page(report: &Report) -> Result<String> {
     let pictures = pictures(report);
     if !pictures.is_empty() {
         page.push_str("<h2>Pictures</h2>\n");
-        page.push_str("<p class=\"dim\">A colour is an operation, a dashed line has CRC.</p>\n");
+        page.push_str(
+            "<p class=\"dim\">A colour is an operation, a dashed line has CRC, or \
+             goes over TCP where others do not.</p>\n",
+        );
         page.push_str("<div class=\"pictures\">\n");
         for picture in pictures {
             let (name, svg) = (escape(&picture.name), picture.svg);

@@ -24,12 +24,12 @@ pub(super) const GRID: RGBColor = RGBColor(0xdd, 0xdd, 0xdd);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Look {
     pub(super) colour: RGBColor,
-    /// With CRC.
+    /// With CRC, or over TCP where other ways are beside it.
     pub(super) dashed: bool,
     pub(super) mark: Mark,
 }
 
-/// By the way in which the programs wait, or another way of raw TCP.
+/// By the way in which the programs wait, another way of raw TCP, or the way within the host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Mark {
     Disc,
@@ -48,12 +48,19 @@ impl Look {
             Mark::Square
         } else if says(&["events", "blocking", "end awaited", "a write"]) {
             Mark::Triangle
-        } else if says(&["poll(2)", "server to client", "markers", "requests"]) {
+        } else if says(&[
+            "poll(2)",
+            "server to client",
+            "markers",
+            "requests",
+            "rings",
+            "process_vm",
+        ]) {
             Mark::Ring
         } else {
             Mark::Disc
         };
-        Self { colour: hue.1, dashed: name.contains(", CRC"), mark }
+        Self { colour: hue.1, dashed: says(&[", CRC", ", over TCP"]), mark }
     }
 }
 
@@ -86,5 +93,10 @@ mod tests {
         }
         assert!(Look::of("Write, CRC").dashed && !write.dashed);
         assert_eq!(Look::of("Send, events").mark, Mark::Triangle);
+        let [tcp, rings, auto] = ["over TCP", "by rings", "auto"].map(|way| {
+            let look = Look::of(&format!("Write, {way}"));
+            (look.dashed, look.mark)
+        });
+        assert!(tcp != rings && rings != auto && auto != tcp);
     }
 }

@@ -72,6 +72,8 @@ pub(super) struct About {
     /// The way of RDMA within the host, at the end of the last rounds: `off` (TCP), `rings`, or
     /// `rings: 2 of 5` connections.
     pub(super) local_path: Option<String>,
+    /// The lines that could not be measured, and the reason.
+    pub(super) left_out: Option<String>,
     /// The other options of all sockets.
     pub(super) sockets: &'static str,
     /// Threads that ran or wanted to, on average in the minute before.
@@ -99,6 +101,12 @@ pub(super) struct SubjectReport {
     pub(super) server_wait: Wait,
     /// Messages of a round.
     pub(super) messages: u64,
+    /// The way of its connections within the host at the end of the last round, as
+    /// [`About::local_path`] has it.
+    pub(super) local_path: Option<String>,
+    /// The part of the messages that the client carried out by itself in the server's memory, of
+    /// operations that can be.
+    pub(super) direct_part: Option<f64>,
     #[serde(flatten)]
     pub(super) summary: Summary,
     /// The baseline that counts, if this is not raw TCP: the fastest where latency is measured, the
@@ -215,7 +223,10 @@ impl SubjectReport {
         let mut baselines = subject.baselines.clone();
         if matches!(case.measure, Measure::Latency | Measure::RoundTrip) {
             let median = |&place: &usize| super::stats::median(&results[place].values);
-            baselines.sort_by(|a, b| median(a).total_cmp(&median(b)));
+            // Raw TCP counts, however fast a machine is without a connection.
+            let is_tcp = |&place: &usize| case.subjects[place].transport == Transport::Tcp;
+            baselines
+                .sort_by(|a, b| is_tcp(b).cmp(&is_tcp(a)).then(median(a).total_cmp(&median(b))));
         }
         let mut versus = baselines.iter().map(|&place| Versus {
             name: case.subjects[place].name.clone(),
@@ -230,6 +241,8 @@ impl SubjectReport {
             wait: subject.task.wait,
             server_wait: subject.task.server_wait,
             messages: own.count,
+            local_path: own.ways.word(),
+            direct_part: own.direct_part(subject),
             summary: Summary::of(&own.values),
             versus: versus.next(),
             also_versus: versus.collect(),
@@ -294,11 +307,15 @@ mod tests {
                 name: name.to_owned(),
                 transport: match place {
                     0 => Transport::Tcp,
-                    _ => Transport::Iwarp { crc: name.contains("CRC"), markers: false },
+                    _ => {
+                        Transport::Iwarp { crc: name.contains("CRC"), markers: false, local: None }
+                    }
                 },
                 wait: Wait::Poll,
                 server_wait: Wait::Poll,
                 messages: 1,
+                local_path: None,
+                direct_part: None,
                 summary: Summary { median: value * 1e9, q1, q3 },
                 versus: (place > 0).then(|| Versus {
                     name: lines[0].0.to_owned(),
@@ -335,6 +352,7 @@ mod tests {
             round_seconds: 0.05,
             congestion: None,
             local_path: None,
+            left_out: None,
             sockets: "as they are",
             load: 0.1,
         });

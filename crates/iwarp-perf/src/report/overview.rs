@@ -7,7 +7,6 @@ use iwarp_kit::size;
 use super::{CaseReport, Report, SubjectReport, Versus};
 use crate::plan::Measure;
 use crate::stats::median;
-use crate::task::Transport;
 
 /// Half of the 95 % intervals span no more than this factor on a machine that is otherwise idle.
 const USUAL_SPAN: f64 = 1.3;
@@ -48,7 +47,7 @@ fn compared(case: &CaseReport) -> impl Iterator<Item = (&SubjectReport, &Versus,
     let less = matches!(case.measure, Measure::Latency | Measure::RoundTrip);
     case.subjects.iter().filter_map(move |subject| {
         let versus = subject.versus.as_ref()?;
-        let counts = subject.transport != Transport::Tcp && versus.name.starts_with("TCP");
+        let counts = subject.transport.is_rdma() && versus.name.starts_with("TCP");
         let verdict = match (versus.ratio.low > 1.0, versus.ratio.high < 1.0) {
             (false, false) => Verdict::Open,
             (above, _) if above == less => Verdict::Worse,

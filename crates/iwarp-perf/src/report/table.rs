@@ -9,9 +9,9 @@ use iwarp_kit::lines;
 use iwarp_kit::size;
 
 use super::compare::Earlier;
-use super::{About, CaseReport, Report, SubjectReport, overview};
+use super::{About, CaseReport, Report, SubjectReport, Versus, overview};
 use crate::plan::Measure;
-use crate::task::Places;
+use crate::task::{Places, Transport};
 
 /// Columns between those of a table on a terminal.
 const GAP: usize = 2;
@@ -130,6 +130,7 @@ pub(crate) fn circumstances(run: &About) -> Vec<String> {
         None => "RDMA: moved from TCP to shared memory (IWARP_LOCAL=off: over TCP)".to_owned(),
         Some((_, some)) => format!("RDMA: {some} connections moved from TCP to shared memory"),
     }));
+    lines.extend(run.left_out.clone());
     lines.extend([
         format!(
             "{} round{} of {:.0} ms each, one line after the other; the bytes of every round were \
@@ -145,32 +146,67 @@ pub(crate) fn circumstances(run: &About) -> Vec<String> {
     lines
 }
 
+/// The columns that not every case has.
+struct Columns<'a> {
+    timed: bool,
+    /// Other baselines than the one that counts, and than yardsticks.
+    also: bool,
+    /// The yardsticks with which lines are compared.
+    yardsticks: Vec<&'a str>,
+    /// Lines were asked to take different ways within the host.
+    ways: bool,
+}
+
+impl<'a> Columns<'a> {
+    fn of(case: &'a CaseReport) -> Self {
+        let subjects = || case.subjects.iter();
+        let also = || subjects().flat_map(|subject| &subject.also_versus);
+        let is_yardstick =
+            |subject: &&SubjectReport| matches!(subject.transport, Transport::Yardstick(_));
+        let yardsticks: Vec<&str> = subjects()
+            .filter(is_yardstick)
+            .map(|subject| subject.name.as_str())
+            .filter(|name| also().any(|versus| versus.name == *name))
+            .collect();
+        Self {
+            timed: subjects().any(|subject| subject.percentiles.is_some()),
+            also: also().any(|versus| !yardsticks.contains(&versus.name.as_str())),
+            yardsticks,
+            ways: subjects().any(|subject| subject.transport.way().is_some()),
+        }
+    }
+}
+
 /// The table of a case.
 pub(crate) fn sheet(case: &CaseReport) -> Sheet {
-    let timed = case.subjects.iter().any(|subject| subject.percentiles.is_some());
-    let also = case.subjects.iter().flat_map(|subject| &subject.also_versus).next().is_some();
     let tcp = |subject: &SubjectReport| {
         subject.versus.as_ref().is_none_or(|versus| versus.name.starts_with("TCP"))
     };
     let ratio = if case.subjects.iter().all(tcp) { "x TCP" } else { "ratio" };
+    let columns = Columns::of(case);
     let mut header = vec!["", "median", ratio, "quartiles", "95 %"];
-    if also {
+    if columns.also {
         header.push("x other TCP");
     }
-    if timed {
+    let yardsticks: Vec<_> = columns.yardsticks.iter().map(|name| format!("x {name}")).collect();
+    header.extend(yardsticks.iter().map(String::as_str));
+    if columns.ways {
+        header.push("way");
+    }
+    if columns.timed {
         header.push("p50 ratio");
     }
     header.extend(match case.measure {
         Measure::Bandwidth => ["client s/GiB", "server s/GiB"],
         _ => ["client CPU µs", "server CPU µs"],
     });
-    if timed {
+    if columns.timed {
         header.extend(["p50", "p90", "p99", "p99.9", "max"]);
     }
     Sheet {
         headline: headline(case),
         header: header.into_iter().map(str::to_owned).collect(),
-        rows: case.subjects.iter().map(|subject| row(case, subject, also, timed)).collect(),
+        rows: case.subjects.iter().map(|subject| row(case, subject, &columns)).collect(),
     }
 }
 
@@ -194,25 +230,30 @@ pub(crate) fn headline(case: &CaseReport) -> String {
     text
 }
 
-fn row(case: &CaseReport, subject: &SubjectReport, also: bool, timed: bool) -> Vec<String> {
+fn row(case: &CaseReport, subject: &SubjectReport, columns: &Columns<'_>) -> Vec<String> {
     let mut cells = vec![subject.name.clone(), value(case.measure, subject.summary.median)];
     match &subject.versus {
-        Some(versus) => {
-            let ratio = versus.ratio;
-            cells.push(format!("{:.2}", ratio.medians));
-            cells.push(interval(ratio.q1, ratio.q3));
-            cells.push(interval(ratio.low, ratio.high));
+        Some(Versus { ratio: all, .. }) => {
+            let intervals = [interval(all.q1, all.q3), interval(all.low, all.high)];
+            cells.push(ratio(all.medians));
+            cells.extend(intervals);
         }
         None => cells.extend([String::new(), String::new(), String::new()]),
     }
-    if also {
-        let others: Vec<String> =
-            subject.also_versus.iter().map(|v| format!("{:.2}", v.ratio.medians)).collect();
-        cells.push(others.join(" "));
+    let ratios = |wanted: &dyn Fn(&str) -> bool| {
+        let wanted = subject.also_versus.iter().filter(|versus| wanted(&versus.name));
+        wanted.map(|versus| ratio(versus.ratio.medians)).collect::<Vec<_>>().join(" ")
+    };
+    if columns.also {
+        cells.push(ratios(&|name| !columns.yardsticks.contains(&name)));
     }
-    if timed {
-        let ratio = subject.versus.as_ref().and_then(|versus| versus.p50);
-        cells.push(ratio.map(|ratio| format!("{ratio:.2}")).unwrap_or_default());
+    cells.extend(columns.yardsticks.iter().map(|yardstick| ratios(&|name| name == *yardstick)));
+    if columns.ways {
+        cells.push(way(subject));
+    }
+    if columns.timed {
+        let p50 = subject.versus.as_ref().and_then(|versus| versus.p50);
+        cells.push(p50.map(ratio).unwrap_or_default());
     }
     for cost in [subject.client_cpu, subject.server_cpu] {
         cells.push(match case.measure {
@@ -220,7 +261,7 @@ fn row(case: &CaseReport, subject: &SubjectReport, also: bool, timed: bool) -> V
             _ => format!("{:.2}", cost.us_per_message),
         });
     }
-    if timed {
+    if columns.timed {
         match subject.percentiles {
             Some(p) => cells.extend([p.p50, p.p90, p.p99, p.p999, p.max].map(time)),
             None => cells.extend(std::iter::repeat_n(String::new(), 5)),
@@ -229,9 +270,25 @@ fn row(case: &CaseReport, subject: &SubjectReport, also: bool, timed: bool) -> V
     cells
 }
 
+/// The way that a line has taken within the host, and the part of its messages that the client
+/// carried out by itself.
+fn way(subject: &SubjectReport) -> String {
+    match (subject.local_path.as_deref(), subject.direct_part) {
+        (None, _) => String::new(),
+        (Some("off"), _) => "TCP".to_owned(),
+        (Some(way), Some(part)) if part > 0.0 => format!("{way}, {:.0} % direct", part * 1e2),
+        (Some(way), _) => way.to_owned(),
+    }
+}
+
+/// A ratio; a small one has a digit more.
+fn ratio(ratio: f64) -> String {
+    if ratio < 0.1 { format!("{ratio:.3}") } else { format!("{ratio:.2}") }
+}
+
 /// From here to there.
 pub(crate) fn interval(low: f64, high: f64) -> String {
-    format!("{low:.2}-{high:.2}")
+    format!("{}-{}", ratio(low), ratio(high))
 }
 
 /// A value with its unit.
@@ -257,7 +314,37 @@ pub(crate) fn time(seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::Sheet;
+    use super::{Sheet, sheet};
+    use crate::report::Versus;
+    use crate::report::tests::report;
+    use crate::task::{Transport, Yardstick};
+    use crate::ways::Way;
+
+    #[test]
+    fn yardsticks_have_columns_of_their_own() {
+        let mut report = report(&[("TCP", 1.0), ("memcpy", 20.0), ("Write, auto", 10.0)], 0.1);
+        let case = &mut report.cases[0];
+        case.subjects[1].transport = Transport::Yardstick(Yardstick::Memcpy);
+        let write = &mut case.subjects[2];
+        write.transport = write.transport.by(Way::Auto);
+        (write.local_path, write.direct_part) = (Some("rings".into()), Some(0.25));
+        let versus = write.versus.clone().expect("raw TCP");
+        let mut ratio = versus.ratio;
+        ratio.medians = 0.05;
+        write.also_versus.push(Versus { name: "memcpy".into(), ratio, ..versus });
+        let Sheet { header, rows, .. } = sheet(case);
+        let cells = |row: usize| {
+            let of =
+                |name| header.iter().position(|cell| cell == name).map(|at| &rows[row][at][..]);
+            ["x TCP", "x other TCP", "x memcpy", "way"].map(of)
+        };
+        assert_eq!(cells(0), [Some(""), None, Some(""), Some("")]);
+        assert_eq!(cells(1), [Some("20.00"), None, Some(""), Some("")]);
+        assert_eq!(cells(2), [Some("10.00"), None, Some("0.050"), Some("rings, 25 % direct")]);
+        // Others have neither.
+        case.subjects.truncate(1);
+        assert_eq!(sheet(case).header.len(), 7);
+    }
 
     #[test]
     fn tables_are_broken_where_they_are_too_wide() {
