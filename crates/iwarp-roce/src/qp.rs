@@ -6,7 +6,7 @@ use alloc::boxed::Box;
 
 use iwarp_types::{
     Access, Core, Disposition, Event, Memory, PostError, QpState, QpType, Reason, ReceivePool,
-    RecvRequest, Refusal, SendRequest, Time, TransitionError, Wanted,
+    RecvRequest, Refusal, SendRequest, Standing, Time, TransitionError, Wanted,
 };
 
 use crate::config::{Attributes, Config};
@@ -49,6 +49,7 @@ macro_rules! queue_pairs {
             poll_event(&mut self) -> Option<Event>;
             has_events(&self) -> bool;
             take_refusal(&mut self) -> Option<Refusal>;
+            standing(&mut self) -> Standing;
             poll_timeout(&self) -> Option<Time>;
             may_want_time(&self) -> bool;
             handle_timeout(&mut self, now: Time) -> ();

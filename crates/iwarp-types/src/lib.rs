@@ -70,6 +70,7 @@ mod ring;
 mod rnr_timer;
 mod setters;
 mod source;
+mod standing;
 mod startup;
 mod state;
 
@@ -96,5 +97,6 @@ pub use request::{
 pub use ring::Ring;
 pub use rnr_timer::RnrTimer;
 pub use source::Source;
+pub use standing::{Awaits, HeldBy, OldestSend, Standing};
 pub use startup::{RtrTypes, StartupError, StartupFault};
 pub use state::{QpState, QpType, TransitionError};

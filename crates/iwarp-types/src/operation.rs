@@ -112,6 +112,15 @@ impl SendOp {
         matches!(self.properties().ends, Ends::Sent)
     }
 
+    /// True for a Write, a Read that invalidates nothing, and an Atomic: the peer's program has no
+    /// part in it.
+    pub const fn is_one_sided(&self) -> bool {
+        matches!(
+            self,
+            Self::Write { .. } | Self::Read { invalidate: None, .. } | Self::Atomic { .. }
+        )
+    }
+
     /// True if the operation waits for the peer's answer, in a slot of the outbound read queue.
     pub const fn awaits_answer(&self) -> bool {
         matches!(self.properties().ends, Ends::Answered)

@@ -14,7 +14,7 @@ use core::time::Duration;
 
 use crate::{
     Access, Cause, Event, Memory, PostError, QpState, Reason, ReceivePool, RecvRequest, Refusal,
-    SendRequest, Time, TransitionError,
+    SendRequest, Standing, Time, TransitionError,
 };
 
 /// The things that there are to transmit.
@@ -165,6 +165,11 @@ pub trait Core: Send + Debug {
         false
     }
 
+    /// The state of the send queue, for people; nothing where the core does not tell.
+    fn standing(&mut self) -> Standing {
+        Standing::default()
+    }
+
     /// Sets how long this end has a peer wait that sends a message without a receive, before each
     /// repetition.
     fn set_rnr_timer(&mut self, _: Duration) {}
@@ -265,6 +270,7 @@ behind_pointer! {
         wanted() -> Wanted;
         poll_event() -> Option<Event<C::Terminated, C::Fault>>;
         take_refusal() -> Option<Refusal>;
+        standing() -> Standing;
         handle_timeout(now: Time);
         set_rnr_timer(timer: Duration);
         set_rnr_retry(count: u8);

@@ -36,6 +36,12 @@ impl<T: Default> Ring<T> {
         self.tail
     }
 
+    /// Items at most.
+    #[inline]
+    pub const fn capacity(&self) -> usize {
+        self.capacity
+    }
+
     /// Items.
     #[inline]
     pub const fn len(&self) -> usize {
@@ -101,8 +107,7 @@ impl<T: Default> Ring<T> {
     /// The items that were pushed last, the latest first, dropped or not: as far back as their
     /// slots hold them.
     pub fn latest(&self) -> impl Iterator<Item = &T> {
-        let first = self.tail.saturating_sub(self.slots.len() as u64);
-        (first..self.tail).rev().map(|number| &self.slots[self.slot(number)])
+        (self.first_remembered()..self.tail).rev().map(|number| &self.slots[self.slot(number)])
     }
 
     /// Drops the oldest item; its slot is used again later.
@@ -110,6 +115,26 @@ impl<T: Default> Ring<T> {
     pub fn pop(&mut self) {
         debug_assert!(!self.is_empty());
         self.head += 1;
+    }
+
+    /// Number of the oldest item, dropped or not, whose slot still holds it.
+    #[inline]
+    pub const fn first_remembered(&self) -> u64 {
+        self.tail.saturating_sub(self.slots.len() as u64)
+    }
+
+    /// The item of that number, dropped or not, if its slot still holds it.
+    #[inline]
+    pub fn remembered(&self, number: u64) -> Option<&T> {
+        let is_there = self.first_remembered() <= number && number < self.tail;
+        is_there.then(|| &self.slots[self.slot(number)])
+    }
+
+    /// Has the item of that number, which is [remembered](Self::remembered), be the oldest again if
+    /// it was dropped.
+    pub fn take_back(&mut self, number: u64) {
+        debug_assert!(self.remembered(number).is_some());
+        self.head = self.head.min(number);
     }
 
     /// Slots are made in order of first use, so a number's slot exists once it was pushed.
@@ -139,6 +164,25 @@ mod tests {
         assert_eq!((ring.head(), ring.tail()), (20, 20));
         assert!(ring.latest().eq(&[109, 9, 108, 8]));
         assert_eq!(Ring::<u32>::new(3).latest().next(), None);
+    }
+
+    #[test]
+    fn items_are_taken_back_as_long_as_their_slots_hold_them() {
+        let mut ring = Ring::<u32>::new(4);
+        for item in 0..6 {
+            *ring.next_slot().unwrap() = item;
+            ring.push();
+            ring.pop();
+        }
+        assert_eq!(
+            (ring.remembered(1), ring.remembered(2), ring.remembered(6)),
+            (None, Some(&2), None)
+        );
+        ring.take_back(4);
+        assert_eq!((ring.len(), ring.front().copied()), (2, Some(4)));
+        // One that was not dropped.
+        ring.take_back(5);
+        assert_eq!((ring.len(), ring.front().copied()), (2, Some(4)));
     }
 
     #[test]

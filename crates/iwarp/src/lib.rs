@@ -59,6 +59,7 @@
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 compile_error!("iwarp runs on Linux; on other systems use a Linux container or virtual machine");
 
+mod capture;
 pub mod cm;
 mod connect;
 pub mod drive;
@@ -81,6 +82,7 @@ pub mod wire;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+pub use capture::{Capture, CaptureError};
 pub use connect::{Peer, Retry};
 pub use engine::devices::NamedDevice;
 pub use engine::network_faults::{FaultsError, NetworkFaults};

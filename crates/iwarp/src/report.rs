@@ -7,6 +7,7 @@
 #![doc(hidden)]
 
 mod json;
+mod object;
 mod style;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,6 +17,7 @@ use std::time::Duration;
 pub use tracing;
 use tracing::Event;
 
+pub(crate) use self::object::Object;
 pub use self::style::LogFormat;
 
 /// The `tracing` target of the lines that a user must see: the reasons for which queue pairs could

@@ -184,6 +184,12 @@ impl<'a> Frame<'a> {
         };
         (FRAME_HEADER + pd_length).saturating_sub(input.len())
     }
+
+    /// True if the frame at the head of `input`, of which the private data may be missing, asks for
+    /// markers in what its sender receives.
+    pub fn asks_for_markers(input: &[u8]) -> bool {
+        input.get(KEY_LEN).is_some_and(|flags| flags & MARKERS != 0)
+    }
 }
 
 /// The word in front of the private data of an enhanced frame (RFC 6581 §9). All values are the

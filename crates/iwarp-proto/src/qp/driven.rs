@@ -6,7 +6,7 @@ use core::time::Duration;
 
 use iwarp_types::{
     Access, Cause, Core, Disposition, Event, PostError, QpState, Reason, RecvRequest, Refusal,
-    SendRequest, Time, TransitionError, Wanted,
+    SendRequest, Standing, Time, TransitionError, Wanted,
 };
 
 use super::{Fault, Qp};
@@ -135,6 +135,10 @@ impl Core for Qp {
     #[inline]
     fn is_stalled(&self) -> bool {
         self.is_stalled()
+    }
+
+    fn standing(&mut self) -> Standing {
+        self.standing()
     }
 
     fn set_rnr_timer(&mut self, timer: Duration) {

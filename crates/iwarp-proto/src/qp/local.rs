@@ -6,6 +6,8 @@
 //! ([`hello`](crate::rdmap::hello)). Its owner decides whether there is such a way, makes it, and
 //! moves the stream there.
 
+use iwarp_types::SendRequest;
+
 use super::Qp;
 use crate::rdmap::hello::{Capabilities, Offer, OfferHalf, PeerKind};
 
@@ -20,6 +22,21 @@ pub enum PeerIsLocal {
     Unwilling,
     /// It does not say that it runs this library.
     Foreign,
+}
+
+/// The first request that waits to be sent, which its owner may carry out in place of that.
+#[derive(Clone, Copy, Debug)]
+pub struct WaitingRequest<'a> {
+    /// Of the queue pair's requests.
+    pub number: u64,
+    /// The number of the oldest one that has not completed.
+    pub oldest: u64,
+    /// As it was posted.
+    pub request: SendRequest<'a>,
+    /// The end of what was sent, as a position of the stream, that may need something of the peer's
+    /// program, such as a receive. Behind that the request may wait until all before it have
+    /// completed. `None` where one of them needs such a thing.
+    pub others_end: Option<u64>,
 }
 
 /// The parts of the peer's offer that have come.

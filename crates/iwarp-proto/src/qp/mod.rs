@@ -132,7 +132,7 @@ use crate::rdmap::hello::{PeerKind, RNR_WITHOUT_END};
 use crate::rdmap::reads::{InboundReads, OutboundReads};
 use crate::rdmap::wire::TerminateCode;
 
-pub use self::local::PeerIsLocal;
+pub use self::local::{PeerIsLocal, WaitingRequest};
 pub use crate::rdmap::hello::{Capabilities, Offer};
 pub use crate::rdmap::terminate::Fault;
 pub use config::Config;
@@ -474,9 +474,46 @@ impl Qp {
     pub fn post_done(&mut self, request: &SendRequest<'_>) -> Result<(), PostError> {
         self.reserve_events(1)?;
         self.sq.post(&self.config, request)?;
-        self.sq.complete(self.sq.last_posted());
+        self.sq.carried_out(self.sq.last_posted());
         self.reap();
         Ok(())
+    }
+
+    /// The first request that waits to be sent, if it is a Write, Read or Atomic: its owner may
+    /// carry it out in place of that ([`Self::may_be_done_next`]).
+    pub fn next_waiting(&mut self) -> Option<WaitingRequest<'_>> {
+        if !matches!((self.state, self.stream), (QpState::Rts, Stream::Operating)) {
+            return None;
+        }
+        let may_read = self.orq.depth() > 0;
+        let waiting = self.sq.next_waiting()?;
+        let op = waiting.request.op;
+        let may_be_done = may_read || matches!(op, SendOp::Write { .. });
+        (op.is_one_sided() && may_be_done).then_some(waiting)
+    }
+
+    /// True if a request waits to be sent.
+    pub const fn has_waiting(&self) -> bool {
+        !self.sq.has_none_waiting()
+    }
+
+    /// True if this is still the first request that waits, and all before it have completed.
+    /// [`Self::was_done`] then takes it for carried out.
+    pub fn may_be_done_next(&self, number: u64) -> bool {
+        matches!((self.state, self.stream), (QpState::Rts, Stream::Operating))
+            && self.sq.next_number_is(number)
+    }
+
+    /// The request that [may be done](Self::may_be_done_next) was carried out, and completes.
+    pub fn was_done(&mut self, number: u64) {
+        self.sq.carried_out(number);
+        self.reap();
+    }
+
+    /// No request is started until this is undone, as long as the queue pair operates: its owner is
+    /// going to carry them out.
+    pub const fn hold_requests(&mut self, hold: bool) {
+        self.outbound.holds_requests = hold;
     }
 
     /// The peer has taken in all octets before `position` of the stream, and is going to say more
@@ -513,7 +550,7 @@ impl Qp {
     /// Makes room for what all requests, `more` than there are, and the end of the stream can
     /// report at once: an event that comes is never in want of memory.
     #[inline]
-    fn reserve_events(&mut self, more: usize) -> Result<(), PostError> {
+    pub(crate) fn reserve_events(&mut self, more: usize) -> Result<(), PostError> {
         let most = self.sq.len() + self.rq.len() + more + OTHER_EVENTS;
         if self.events.capacity() < most { self.grow_events(most) } else { Ok(()) }
     }

@@ -9,8 +9,8 @@ mod start;
 use alloc::vec::Vec;
 
 use iwarp_types::{
-    AccessError, AtomicOp, Bind, Extensions, QpState, SendOp, Sge, Stag, TaggedOffset, Wanted,
-    WcStatus,
+    AccessError, AtomicOp, Bind, Extensions, HeldBy, QpState, SendOp, Sge, Stag, Standing,
+    TaggedOffset, Wanted, WcStatus,
 };
 
 use crate::ddp::tx::{Message, Run};
@@ -142,6 +142,8 @@ pub(crate) struct Outbound {
     pub(crate) invalidating: Option<u64>,
     /// The local operation that the transmitter performs.
     performing: Option<u64>,
+    /// No request is started: see [`Qp::hold_requests`].
+    pub(crate) holds_requests: bool,
 }
 
 #[derive(Debug)]
@@ -480,6 +482,25 @@ impl Qp {
         self.outbound.current = Some(Current { message, kind });
     }
 
+    /// The state of the send queue, for people.
+    pub(crate) fn standing(&mut self) -> Standing {
+        let (ended, oldest) = (self.sq.ended(), self.sq.oldest_standing());
+        let may_start = self.may_start_send();
+        let operates = matches!(self.state, QpState::Rtr | QpState::Rts);
+        let operates = operates && self.stream == Stream::Operating;
+        let held = match self.sq.next_unstarted() {
+            None => None,
+            Some(_) if !operates => Some(HeldBy::State),
+            Some(_) if may_start => Some(HeldBy::Turn),
+            Some((_, wqe)) if wqe.fenced() && self.orq.has_requests() => Some(HeldBy::Fence),
+            Some((_, wqe)) if wqe.op.awaits_answer() && self.orq.is_full() => {
+                Some(HeldBy::ReadDepth)
+            }
+            Some(_) => Some(HeldBy::Turn),
+        };
+        Standing { ended, oldest, held }
+    }
+
     /// True if the first waiting send request could be started now.
     fn may_start_send(&mut self) -> bool {
         if !matches!(
@@ -490,6 +511,9 @@ impl Qp {
         }
         if self.stream == Stream::Closing {
             return self.may_start_closing();
+        }
+        if self.outbound.holds_requests {
+            return false;
         }
         let octets_wait = self.sq.waits_for_stream();
         let Some((_, wqe)) = self.sq.next_unstarted() else { return false };

@@ -5,11 +5,11 @@
 use alloc::vec::Vec;
 
 use iwarp_types::{
-    AccessError, Limits, Payload, PostError, QpId, Refusal, Ring, SendOp, SendRequest, Sge, Stag,
-    TaggedOffset, WcStatus, WorkCompletion, list::refill,
+    AccessError, Awaits, Limits, OldestSend, Payload, PostError, QpId, Refusal, Ring, SendOp,
+    SendRequest, Sge, Stag, TaggedOffset, WcStatus, WorkCompletion, list::refill,
 };
 
-use crate::qp::{Config, Event, short};
+use crate::qp::{Config, Event, WaitingRequest, short};
 use crate::rdmap::error::RdmapError;
 use crate::types::Msn;
 
@@ -44,6 +44,8 @@ pub(crate) struct SendWqe {
     /// Messages that were built up to the last of its own; of a one-way request that is built,
     /// where acknowledgements are waited for.
     messages: u64,
+    /// The position of the stream at which it ends; likewise.
+    end: u64,
     progress: Progress,
 }
 
@@ -60,6 +62,7 @@ impl Default for SendWqe {
             fence: false,
             msn: None,
             messages: 0,
+            end: 0,
             progress: Progress::Posted,
         }
     }
@@ -72,6 +75,17 @@ impl SendWqe {
 
     pub(crate) const fn fenced(&self) -> bool {
         self.fence
+    }
+
+    /// The request as it was posted.
+    fn request(&self) -> SendRequest<'_> {
+        let payload = match self.is_inline {
+            true => Payload::Inline(&self.inline),
+            false => Payload::Sges(&self.sges),
+        };
+        let mut request = SendRequest::new(self.wr_id, self.op, payload);
+        (request.signaled, request.fence) = (self.signaled, self.fence);
+        request
     }
 
     /// The request as it is known where this end's memory refused it.
@@ -96,6 +110,15 @@ impl SendWqe {
             | SendOp::WriteImmediate { .. } => true,
             SendOp::Write { .. } => self.length > 0,
             _ => false,
+        }
+    }
+
+    /// True unless its completion was told, or will be.
+    const fn may_be_refused(&self) -> bool {
+        match self.progress {
+            Progress::Done(WcStatus::Success) => self.op.is_one_way() && !self.signaled,
+            Progress::Done(_) => false,
+            Progress::Posted | Progress::Started | Progress::Built(_) | Progress::Sent(_) => true,
         }
     }
 
@@ -133,6 +156,10 @@ pub(crate) struct SendQueue {
     silent: u32,
     /// No request before this one has octets to be taken.
     stream_next: u64,
+    /// Behind the last request that is no Write, Read or Atomic.
+    others_below: u64,
+    /// The position of the stream at which the last of them ends that was built.
+    others_end: u64,
     acks: Acknowledgements,
     /// Requests at which the peer's words had this end look.
     #[cfg(test)]
@@ -171,6 +198,8 @@ impl SendQueue {
             in_stream: 0,
             silent: 0,
             stream_next: 0,
+            others_below: 0,
+            others_end: 0,
             acks: Acknowledgements {
                 on: false,
                 wanted: 0,
@@ -198,16 +227,40 @@ impl SendQueue {
     /// Takes out everything, in order, as it was posted.
     pub(crate) fn take_out(&mut self, mut take: impl FnMut(&SendRequest<'_>)) {
         while let Some(wqe) = self.ring.front() {
-            let payload = match wqe.is_inline {
-                true => Payload::Inline(&wqe.inline),
-                false => Payload::Sges(&wqe.sges),
-            };
-            let mut request = SendRequest::new(wqe.wr_id, wqe.op, payload);
-            (request.signaled, request.fence) = (wqe.signaled, wqe.fence);
-            take(&request);
+            take(&wqe.request());
             self.ring.pop();
         }
         self.next = self.ring.head();
+    }
+
+    /// Requests that have ended.
+    pub(crate) const fn ended(&self) -> u64 {
+        self.ring.head()
+    }
+
+    /// The oldest request, for people.
+    pub(crate) fn oldest_standing(&mut self) -> Option<OldestSend> {
+        let wqe = self.ring.front()?;
+        let awaits = match wqe.progress {
+            Progress::Started if wqe.op.awaits_answer() => Awaits::Answer { tries: 0 },
+            Progress::Posted | Progress::Started | Progress::Built(_) => Awaits::Transmission,
+            Progress::Sent(_) | Progress::Done(_) => Awaits::Acknowledgement { tries: 0 },
+        };
+        let SendWqe { wr_id, op, length, .. } = wqe;
+        Some(OldestSend { wr_id: *wr_id, op: op.completes_as(), length: *length, awaits })
+    }
+
+    /// The first request that was not started.
+    pub(crate) fn next_waiting(&mut self) -> Option<WaitingRequest<'_>> {
+        let oldest = self.ring.head();
+        let others_end = (self.others_below <= oldest).then_some(self.others_end);
+        let (number, wqe) = self.next_unstarted()?;
+        Some(WaitingRequest { number, oldest, request: wqe.request(), others_end })
+    }
+
+    /// The number of the first request that was not started.
+    pub(crate) const fn next_number_is(&self, number: u64) -> bool {
+        self.next == number && self.ring.head() == number && self.ring.tail() > number
     }
 
     /// True if a request was started and has not completed.
@@ -242,6 +295,21 @@ impl SendQueue {
             return Err(PostError::QueueFull);
         }
         let slot = self.ring.next_slot()?;
+        // First what may fail: the slot tells of an earlier request until it is another's.
+        let is_inline = match wr.payload {
+            Payload::Sges(sges) => {
+                refill(&mut slot.sges, sges)?;
+                slot.inline.clear();
+                false
+            }
+            Payload::Inline(octets) => {
+                refill(&mut slot.inline, octets)?;
+                slot.sges.clear();
+                true
+            }
+            _ => return Err(PostError::Invalid),
+        };
+        slot.is_inline = is_inline;
         slot.wr_id = wr.wr_id;
         slot.op = wr.op;
         slot.signaled = wr.signaled;
@@ -249,20 +317,10 @@ impl SendQueue {
         slot.length = length;
         slot.msn = None;
         slot.progress = Progress::Posted;
-        slot.is_inline = false;
-        match wr.payload {
-            Payload::Sges(sges) => {
-                refill(&mut slot.sges, sges)?;
-                slot.inline.clear();
-            }
-            Payload::Inline(octets) => {
-                slot.is_inline = true;
-                refill(&mut slot.inline, octets)?;
-                slot.sges.clear();
-            }
-            _ => return Err(PostError::Invalid),
-        }
         self.ring.push();
+        if !wr.op.is_one_sided() {
+            self.others_below = self.ring.tail();
+        }
         Ok(())
     }
 
@@ -328,9 +386,13 @@ impl SendQueue {
             return;
         }
         wqe.progress = Progress::Built(position);
+        if number < self.others_below && !wqe.op.is_one_sided() {
+            self.others_end = position;
+        }
         if self.acks.on {
             self.acks.messages += u64::from(wqe.ends_in_a_message());
             wqe.messages = self.acks.messages;
+            wqe.end = position;
             if wqe.signaled {
                 self.acks.wanted = number + 1;
                 self.acks.pending += 1;
@@ -415,6 +477,12 @@ impl SendQueue {
                 Progress::Posted | Progress::Sent(_) | Progress::Done(_) => false,
             }
         })
+    }
+
+    /// A request was carried out where the peer had all before it.
+    pub(crate) fn carried_out(&mut self, number: u64) {
+        self.acks.arrived = self.acks.arrived.max(number + 1);
+        self.complete(number);
     }
 
     /// A request ended well.
@@ -502,27 +570,60 @@ impl SendQueue {
         self.acks.arrived = self.acks.arrived.max(below);
     }
 
+    /// The peer has everything before `below`, as it found a fault with that request. This end may
+    /// have to learn yet that the stream took it.
+    #[cold]
+    pub(crate) fn arrived_before(&mut self, below: u64) {
+        for number in self.ring.head()..below {
+            let wqe = self.ring.at(number);
+            if matches!(wqe.progress, Progress::Built(_)) {
+                wqe.progress = Progress::Done(WcStatus::Success);
+                self.in_stream -= 1;
+            }
+        }
+        self.acknowledged(below);
+    }
+
     /// The peer has everything whose octets stand before `position` of the stream.
     pub(crate) fn acknowledged_before(&mut self, position: u64) {
-        let mut number = self.acks.arrived.max(self.ring.head());
+        if !self.acks.on {
+            return;
+        }
+        let mut number = self.first_unsure();
         while number < self.next {
-            let wqe = self.ring.at(number);
+            let Some(wqe) = self.ring.remembered(number) else { break };
             match wqe.progress {
                 Progress::Sent(end) if end <= position => {
-                    wqe.progress = Progress::Done(WcStatus::Success);
+                    let length = u64::from(wqe.length);
+                    self.ring.at(number).progress = Progress::Done(WcStatus::Success);
                     if number >= self.acks.covered {
                         self.acks.pending -= 1;
-                        self.acks.pending_octets -= u64::from(wqe.length);
+                        self.acks.pending_octets -= length;
                     }
                 }
                 Progress::Sent(_) | Progress::Built(_) => break,
                 Progress::Started if wqe.op.is_one_way() => break,
+                Progress::Done(_) if wqe.may_be_refused() && wqe.end > position => break,
                 Progress::Posted | Progress::Started | Progress::Done(_) => {}
             }
             number += 1;
         }
         self.acks.arrived = number;
         self.acks.covered = self.acks.covered.max(number);
+    }
+
+    /// The first request that the peer is not known to have, of those that have no completion and
+    /// are remembered.
+    fn first_unsure(&self) -> u64 {
+        let head = self.ring.head();
+        // A program that signals so seldom goes beyond any other device's queue, and its completion
+        // queue may have no room.
+        let is_forgiven = self.silent as usize >= self.ring.capacity();
+        if self.acks.arrived >= head || is_forgiven {
+            return self.acks.arrived.max(head);
+        }
+        let since_completion = head.saturating_sub(self.silent.into());
+        self.acks.arrived.max(since_completion).max(self.ring.first_remembered())
     }
 
     /// True if a request was sent that is not known to have arrived.
@@ -540,6 +641,44 @@ impl SendQueue {
             let wqe = self.ring.at(*number);
             !matches!(wqe.progress, Progress::Done(_)) && is_it(wqe)
         })
+    }
+
+    /// The request that the peer refuses and that `is_it` picks, if acknowledgements are waited
+    /// for: the only one that the peer is not known to have and that has no completion; or else the
+    /// oldest that has not ended. One that has ended without a completion has not, from now on, nor
+    /// have those behind it. `takes_back`: there is room for [so many](Self::may_be_taken_back)
+    /// completions more.
+    #[cold]
+    pub(crate) fn find_refused(
+        &mut self,
+        takes_back: bool,
+        is_it: impl Fn(&SendWqe) -> bool,
+    ) -> Option<u64> {
+        if !self.acks.on {
+            return None;
+        }
+        let is_refused = |number: &u64| {
+            let wqe = self.ring.remembered(*number);
+            wqe.is_some_and(|wqe| wqe.may_be_refused() && is_it(wqe))
+        };
+        let mut refused = (self.first_unsure()..self.next).filter(is_refused);
+        let (Some(found), None, true) = (refused.next(), refused.next(), takes_back) else {
+            return self.find_sent(is_it);
+        };
+        self.silent -= self.ring.head().saturating_sub(found) as u32;
+        self.ring.take_back(found);
+        for number in found..self.next {
+            let wqe = self.ring.at(number);
+            if matches!(wqe.progress, Progress::Done(_)) && wqe.may_be_refused() {
+                wqe.progress = Progress::Sent(0);
+            }
+        }
+        Some(found)
+    }
+
+    /// Requests that have ended without a completion and that [`Self::find_refused`] may find.
+    pub(crate) fn may_be_taken_back(&self) -> usize {
+        self.ring.head().saturating_sub(self.first_unsure()) as usize
     }
 
     /// The latest request that `is_it` picks, ended or not, as far back as they are remembered.
@@ -734,5 +873,37 @@ mod tests {
         assert_eq!(done(&mut queue), 3);
         assert!(!queue.awaits_acknowledgement() && queue.is_empty());
         assert_eq!((queue.acks.pending, queue.acks.pending_octets), (0, 0));
+    }
+
+    /// One without a completion has ended, and the peer may still refuse it, until it has
+    /// taken in all of it.
+    #[test]
+    fn an_unsignaled_request_may_be_refused_until_the_peer_has_it() {
+        for (upto, found) in [(0, Some(0)), (10, Some(1)), (19, Some(1)), (20, None)] {
+            let mut queue = SendQueue::new(8);
+            queue.await_acknowledgements();
+            for wr_id in 0..3 {
+                let request = SendRequest::new(wr_id, SendOp::SEND, Payload::Inline(&[]));
+                let request = if wr_id < 2 { request } else { request.signaled() };
+                queue.post(&Config::default(), &request).unwrap();
+                queue.next_unstarted().unwrap();
+                queue.start();
+                queue.built(wr_id, 10 * (wr_id + 1));
+            }
+            queue.taken(30);
+            while queue.pop_done(QpId(0), |_| ()) {}
+            queue.acknowledged_before(upto);
+            assert_eq!((queue.len(), queue.silent), (1, 2));
+            assert_eq!(queue.may_be_taken_back() as u64, 2 - found.unwrap_or(2));
+            if found == Some(0) {
+                // Which of several it is cannot be told: the oldest of those that have not ended.
+                assert_eq!(queue.find_refused(true, |_| true), Some(2));
+                assert_eq!(queue.find_refused(false, |wqe| wqe.wr_id == 0), None);
+                assert_eq!(queue.silent, 2);
+            }
+            assert_eq!(queue.find_refused(true, |wqe| Some(wqe.wr_id) == found), found);
+            assert_eq!(queue.len() as u64, 3 - found.unwrap_or(2));
+            assert_eq!(u64::from(queue.silent), found.unwrap_or(2));
+        }
     }
 }

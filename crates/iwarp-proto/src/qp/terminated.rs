@@ -24,7 +24,7 @@ impl Qp {
         };
         if let Some(number) = number {
             let sent = self.sq.at(number).op.is_one_way();
-            self.sq.acknowledged(number);
+            self.sq.arrived_before(number);
             self.sq.fail(number, status_of_terminate(code, sent));
         }
         self.end_stream();
@@ -35,12 +35,16 @@ impl Qp {
     /// fault with a message and none is quoted. A local catastrophe of the peer's (no header is
     /// quoted with those) is most often a receive whose memory is gone.
     fn request_at_fault(&mut self, code: TerminateCode, at_fault: Option<Header>) -> Option<u64> {
+        // An event is never in want of memory.
+        let takes_back = self.reserve_events(self.sq.may_be_taken_back()).is_ok();
         match at_fault {
             Some(Header::Untagged(h)) if h.qn == Qn::READ_REQUEST => self.orq.request_with(h.msn),
             Some(Header::Untagged(h)) if h.qn == Qn::SEND => {
-                self.sq.find_sent(|wqe| wqe.msn == Some(h.msn))
+                self.sq.find_refused(takes_back, |wqe| wqe.msn == Some(h.msn))
             }
-            Some(Header::Tagged(h)) if is_write(&h) => self.sq.find_sent(|wqe| is_of(wqe, &h)),
+            Some(Header::Tagged(h)) if is_write(&h) => {
+                self.sq.find_refused(takes_back, |wqe| is_of(wqe, &h))
+            }
             Some(_) => None,
             None if code.layer < 2 => self.sq.find_sent(|_| true),
             None => None,

@@ -42,31 +42,6 @@ pub(crate) const fn immediate(solicited: bool) -> Opcode {
     if solicited { Opcode::ImmediateSolicited } else { Opcode::Immediate }
 }
 
-/// An Atomic Request's header (RFC 7306 §5.2.1).
-pub(crate) const fn atomic(
-    request_id: u32,
-    stag: Stag,
-    to: TaggedOffset,
-    op: AtomicOp,
-) -> AtomicRequest {
-    let (operation, add_or_swap, add_or_swap_mask, compare, compare_mask) = match op {
-        AtomicOp::FetchAdd { add, mask } => (AOP_FETCH_ADD, add, mask, 0, u64::MAX),
-        AtomicOp::CompareSwap { compare, compare_mask, swap, swap_mask } => {
-            (AOP_COMPARE_SWAP, swap, swap_mask, compare, compare_mask)
-        }
-    };
-    AtomicRequest {
-        operation,
-        request_id,
-        stag,
-        to,
-        add_or_swap,
-        add_or_swap_mask,
-        compare,
-        compare_mask,
-    }
-}
-
 /// The operation for which the peer asks by an Atomic Request; `None` where the operation is not
 /// known.
 pub(crate) const fn atomic_op(request: &AtomicRequest) -> Option<AtomicOp> {

@@ -2,7 +2,7 @@
 
 //! RDMAP control octet and headers (RFC 5040 §4, RFC 7306 §4 and §5).
 
-use iwarp_types::{Protocol, Reason, Stag, TaggedOffset};
+use iwarp_types::{AtomicOp, Protocol, Reason, Stag, TaggedOffset};
 
 use crate::ddp::wire::{TAGGED_LEN, UNTAGGED_LEN, be32, be64};
 use crate::types::Qn;
@@ -17,6 +17,10 @@ pub const ATOMIC_RESPONSE_LEN: usize = 12;
 pub const IMMEDIATE_LEN: usize = 8;
 /// Octets of the longest Terminate payload: control, segment length, both headers.
 pub const TERMINATE_MAX_LEN: usize = 6 + UNTAGGED_LEN + READ_REQUEST_LEN;
+
+/// The reserved octets of messages that were never sent, and stand in captures of this project for
+/// operations that one end carries out by itself. Their MSN is 0.
+pub const NOT_SENT: [u8; 4] = *b"mem:";
 
 const VERSION_SHIFT: u8 = 6;
 const VERSION: u8 = 1;
@@ -219,6 +223,26 @@ pub struct AtomicRequest {
 }
 
 impl AtomicRequest {
+    /// The header that asks for `op` (RFC 7306 §5.2.1).
+    pub const fn new(request_id: u32, stag: Stag, to: TaggedOffset, op: AtomicOp) -> Self {
+        let (operation, add_or_swap, add_or_swap_mask, compare, compare_mask) = match op {
+            AtomicOp::FetchAdd { add, mask } => (AOP_FETCH_ADD, add, mask, 0, u64::MAX),
+            AtomicOp::CompareSwap { compare, compare_mask, swap, swap_mask } => {
+                (AOP_COMPARE_SWAP, swap, swap_mask, compare, compare_mask)
+            }
+        };
+        Self {
+            operation,
+            request_id,
+            stag,
+            to,
+            add_or_swap,
+            add_or_swap_mask,
+            compare,
+            compare_mask,
+        }
+    }
+
     /// Reads a header of exactly the right length; the reserved bits are not looked at.
     pub fn parse(octets: &[u8]) -> Option<Self> {
         if octets.len() != ATOMIC_REQUEST_LEN {

@@ -6,7 +6,7 @@ use core::time::Duration;
 
 use iwarp_types::{
     Access, Core, Disposition, Event, Memory, PostError, QpState, Reason, ReceivePool, RecvRequest,
-    Refusal, SendOp, SendRequest, Time, TransitionError, Wanted, WcStatus,
+    Refusal, SendOp, SendRequest, Standing, Time, TransitionError, Wanted, WcStatus,
 };
 
 use super::requester::Requester;
@@ -141,6 +141,10 @@ impl Core for Rc {
 
     fn take_refusal(&mut self) -> Option<Refusal> {
         self.refusal.take()
+    }
+
+    fn standing(&mut self) -> Standing {
+        Rc::standing(self)
     }
 
     fn poll_timeout(&self) -> Option<Time> {

@@ -4,7 +4,9 @@
 
 use core::ops::RangeInclusive;
 
-use iwarp_types::{AtomicOp, Memory, QpState, Refusal, SendOp, TaggedOffset, Time, WcStatus};
+use iwarp_types::{
+    AtomicOp, HeldBy, Memory, QpState, Refusal, SendOp, Standing, TaggedOffset, Time, WcStatus,
+};
 
 use super::pace::{self, OVERHEAD, Pace};
 use super::timer::Timer;
@@ -149,6 +151,22 @@ impl Rc {
             }
         }
         true
+    }
+
+    /// The state of the send queue, for people.
+    pub(super) fn standing(&mut self) -> Standing {
+        let oldest = self.sq.oldest(self.requester.next, &self.requester.timer);
+        let reads = self.requester.reads;
+        let held = match self.sq.first_unstarted() {
+            None => None,
+            Some(_) if self.state != QpState::Rts => Some(HeldBy::State),
+            Some(wqe) if wqe.fence && reads > 0 => Some(HeldBy::Fence),
+            Some(wqe) if wqe.awaits_answer() && reads >= self.attributes.max_rd_atomic.into() => {
+                Some(HeldBy::ReadDepth)
+            }
+            Some(_) => Some(HeldBy::Turn),
+        };
+        Standing { ended: self.sq.head(), oldest, held }
     }
 
     /// The next thing to be done, if it may be done now.

@@ -6,11 +6,12 @@
 //! the first PSN. A Read takes a number for each packet of its answer (ROCE-044).
 
 use iwarp_types::{
-    AccessError, AtomicOp, Event, Limits, PostError, QpId, Refusal, Ring, SendOp, SendRequest,
-    WcStatus, WorkCompletion,
+    AccessError, AtomicOp, Awaits, Event, Limits, OldestSend, PostError, QpId, Refusal, Ring,
+    SendOp, SendRequest, WcStatus, WorkCompletion,
 };
 
 use super::pace::OVERHEAD;
+use super::timer::Timer;
 use crate::payload::Stored;
 
 /// A posted send work request.
@@ -158,6 +159,21 @@ impl SendQueue {
     #[inline]
     pub(super) fn first_unstarted(&mut self) -> Option<&mut SendWqe> {
         if self.unstarted == self.ring.tail() { None } else { Some(self.ring.at(self.unstarted)) }
+    }
+
+    /// The oldest request, of which `next` is the first packet that was not sent, for people.
+    pub(super) fn oldest(&mut self, next: u64, timer: &Timer) -> Option<OldestSend> {
+        let has_started = self.has_started();
+        let wqe = self.ring.front()?;
+        let tries = timer.tries();
+        let awaits = match timer.rnr_tries() {
+            Some(tries) => Awaits::Receive { tries },
+            None if !has_started || next < wqe.end() => Awaits::Transmission,
+            None if wqe.awaits_answer() => Awaits::Answer { tries },
+            None => Awaits::Acknowledgement { tries },
+        };
+        let SendWqe { wr_id, op, length, .. } = wqe;
+        Some(OldestSend { wr_id: *wr_id, op: op.completes_as(), length: *length, awaits })
     }
 
     /// The oldest request, if it was started.

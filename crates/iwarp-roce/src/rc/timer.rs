@@ -95,6 +95,16 @@ impl Timer {
         self.resume.is_some()
     }
 
+    /// Tries without progress, for want of an answer.
+    pub(super) const fn tries(&self) -> u8 {
+        self.tries
+    }
+
+    /// RNR NAKs without progress, while the peer is known to have no receive.
+    pub(super) const fn rnr_tries(&self) -> Option<u8> {
+        if self.rnr_tries > 0 { Some(self.rnr_tries) } else { None }
+    }
+
     /// One more try, for want of an answer; false if the tries are used up (ROCE-062).
     pub(super) const fn retry(&mut self, retry_count: u8) -> bool {
         self.waits = self.waits.saturating_add(1);

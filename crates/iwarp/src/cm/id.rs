@@ -37,10 +37,13 @@ pub(crate) use self::owner::WeakId;
 use crate::cm::events::{self, Subject};
 use crate::connect::{Arrivals, ConnectionState, EventKind, Exchange, Make};
 use crate::engine::Engine;
+use crate::engine::census::{self, Described};
 use crate::engine::endpoint::Endpoint;
 use crate::engine::service_ports::ServicePort;
 use crate::engine::sync::Mutex;
+use crate::engine::tasks::next_id;
 use crate::port::{Network, Reservation};
+use crate::report::Object;
 use crate::wire::choice::Wires;
 
 /// One end of a connection, like `struct rdma_cm_id`: the program makes it to listen or to connect,
@@ -58,6 +61,8 @@ pub(crate) struct IdCore {
     wires: Mutex<Arc<Wires>>,
     kind: Kind,
     state: Mutex<IdState>,
+    /// Its number, for other processes.
+    number: u64,
 }
 
 /// The purpose of an id.
@@ -252,12 +257,47 @@ impl Id {
     }
 }
 
+impl Described for IdCore {
+    fn describe(&self, to: &mut Object) {
+        let (local, peer, exchange, listens) = {
+            let state = self.state.lock();
+            let (exchange, listens) = match &state.phase {
+                Phase::Idle => (None, false),
+                Phase::Listening(_) => (None, true),
+                Phase::Talking(exchange) => (Some(Arc::clone(exchange)), false),
+            };
+            (state.local, state.peer, exchange, listens)
+        };
+        to.number("number", self.number);
+        if let Some(local) = local {
+            to.text("local", local);
+        }
+        if let Some(peer) = peer {
+            to.text("peer", peer);
+        }
+        to.flag("datagrams", self.kind.datagrams);
+        let state = match &exchange {
+            Some(exchange) => exchange.state(),
+            None if listens => ConnectionState::Listening,
+            None => ConnectionState::Idle,
+        };
+        to.text("state", format_args!("{state:?}"));
+        if let Some(endpoint) = exchange.and_then(|exchange| exchange.endpoint()) {
+            to.number("qp", endpoint.id());
+        }
+    }
+}
+
 impl IdCore {
     fn on(channel: &Arc<Events>, kind: Kind, state: IdState) -> Arc<Self> {
         let home = Arc::clone(&channel.wires);
         let wires = Mutex::new(Arc::clone(&home));
         let channel = Destination::new(channel);
-        Arc::new(Self { channel, home, wires, kind, state: Mutex::new(state) })
+        let (state, number) = (Mutex::new(state), next_id());
+        let id = Arc::new(Self { channel, home, wires, kind, state, number });
+        let described: Weak<dyn Described> = Arc::<Self>::downgrade(&id);
+        census::enter(census::of(census::Kind::Id, &*id), described);
+        id
     }
 
     pub(crate) fn for_connections(channel: &Arc<Events>) -> Arc<Self> {
@@ -375,6 +415,7 @@ impl Subject for IdCore {
 
 impl Drop for IdCore {
     fn drop(&mut self) {
+        census::leave(census::of(census::Kind::Id, self));
         self.forget_events();
         // The thread that passes an event on may be the last to have the channel, and with it the
         // ids that wait there, and has the queue pair locked.

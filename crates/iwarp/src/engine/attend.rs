@@ -12,8 +12,10 @@
 use crate::engine::handover::{Cause, Duty, Handover};
 use crate::flaw::{self, Flaw};
 
-/// Rounds in which a poll set is served before others get their turn.
+/// Rounds in which a poll set is served, and nanoseconds after which none begins, before others get
+/// their turn: a peer that reads much gives work for long in one round.
 const SERVE_ROUNDS: usize = 16;
+const SERVE_NANOS: u64 = 1_000_000;
 
 /// A poll set, and what can be done about it.
 pub(crate) trait Attended {
@@ -59,6 +61,7 @@ fn follow(set: &(impl Attended + ?Sized), duty: Duty) {
 fn serve(set: &(impl Attended + ?Sized), cause: Cause) {
     let handover = set.handover();
     let mut left = false;
+    let begun = set.nanos();
     for round in 0..SERVE_ROUNDS {
         let served = set.serve();
         left = served.left;
@@ -68,7 +71,8 @@ fn serve(set: &(impl Attended + ?Sized), cause: Cause) {
         if round == 0 && cause == Cause::Time {
             handover.was_late();
         }
-        if handover.is_leased(set.nanos()) {
+        let now = set.nanos();
+        if handover.is_leased(now) || now.saturating_sub(begun) > SERVE_NANOS {
             break;
         }
     }

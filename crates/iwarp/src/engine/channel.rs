@@ -19,6 +19,7 @@ use iwarp_os::{Epoll, EventFd, EventFdKind, Events, FdPlace, Interest, ProcessOw
 use crate::engine::clock::now;
 use crate::engine::poll_set::{By, PollSet, Waiting};
 use crate::engine::sync::{AtomicBool, AtomicU8, Mutex, Ordering};
+use crate::report::Object;
 
 /// Events taken in a row without waiting for them here, after which the program is taken to sleep
 /// elsewhere.
@@ -156,6 +157,13 @@ impl ChannelCore {
         let _ = group.epoll().map(|epoll| self.epoll.delete(epoll));
         self.groups.lock().retain(|other| !std::ptr::addr_eq(other.as_ptr(), Arc::as_ptr(group)));
         self.discard(group.id());
+    }
+
+    /// For other processes: events that the program has not taken, and whether a thread of it waits
+    /// for some in a call of this library.
+    pub(crate) fn describe(&self, to: &mut Object) {
+        to.count("events", self.events.lock().events.len());
+        to.flag("blocks", self.blocks.load(Ordering::Relaxed));
     }
 
     /// Drops the events of the completion queue with this number.

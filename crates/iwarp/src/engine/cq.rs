@@ -22,12 +22,13 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use iwarp_mem::OutOfMemory;
 use iwarp_types::{WcStatus, WorkCompletion};
 
 use crate::engine::Engine;
+use crate::engine::census::{self, Described, Kind, Place};
 use crate::engine::channel::ChannelCore;
 use crate::engine::event::AsyncEvent;
 use crate::engine::event_queue::AsyncQueue;
@@ -40,6 +41,7 @@ use crate::engine::slots::Returned;
 use crate::engine::sync::{AtomicU32, Mutex, Ordering};
 use crate::engine::worker;
 use crate::flaw::{self, Flaw};
+use crate::report::Object;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -145,7 +147,7 @@ impl CqCore {
         if let Some(channel) = &channel {
             channel.attach(Arc::clone(&group) as Arc<dyn PollSet>)?;
         }
-        Ok(Arc::new(Self {
+        let this = Arc::new(Self {
             number: group.id(),
             queue: Mutex::new(Queue {
                 completions,
@@ -162,7 +164,14 @@ impl CqCore {
             group,
             channel,
             events,
-        }))
+        });
+        let described: Weak<dyn Described> = Arc::<Self>::downgrade(&this);
+        census::enter(this.place(), described);
+        Ok(this)
+    }
+
+    fn place(&self) -> Place {
+        census::of(Kind::CompletionQueue, self)
     }
 
     pub(crate) const fn group(&self) -> &Arc<Group> {
@@ -470,8 +479,30 @@ impl Drop for Collecting<'_> {
     }
 }
 
+impl Described for CqCore {
+    fn describe(&self, to: &mut Object) {
+        let queue = self.queue.lock();
+        to.number("number", self.number);
+        to.count("depth", queue.depth);
+        to.count("waiting", queue.completions.len());
+        let armed = match queue.notify {
+            Notify::Off => "no",
+            Notify::Solicited => "solicited",
+            Notify::Next => "next",
+        };
+        to.text("armed", armed);
+        to.flag("overrun", queue.overrun);
+        drop(queue);
+        to.number("polls", self.group.polls.all());
+        if let Some(channel) = &self.channel {
+            to.object("channel", |to| channel.describe(to));
+        }
+    }
+}
+
 impl Drop for CqCore {
     fn drop(&mut self) {
+        census::leave(self.place());
         if let Some(channel) = &self.channel {
             channel.detach(&(Arc::clone(&self.group) as Arc<dyn PollSet>));
         }

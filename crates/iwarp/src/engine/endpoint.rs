@@ -22,7 +22,8 @@
 //! - `borrowed`: the receiver adds; a completion, a reset and the last drop subtract. Guard:
 //!   `core`, or the last reference.
 //! - `placing` (idle, placing, events withheld): the receiver, under the receive token; the thread
-//!   that ends the stream, only from placing to withheld, with `core` locked.
+//!   that ends the stream, only from placing to withheld, with `core` locked. Likewise `carrying`,
+//!   of the transmitter under its token.
 //! - `postpones`: set by a thread that completes a receive which waits, cleared by the one that
 //!   reports it; `core` locked. It is read without.
 //! - `annex`: made by the program before the queue pair is connected; filled by the worker, under
@@ -37,6 +38,7 @@
 mod attach;
 mod close;
 mod core;
+mod describe;
 mod direct;
 mod events;
 mod exchange;
@@ -47,7 +49,7 @@ mod refusal;
 mod report;
 mod timer;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use iwarp_mem::OutOfMemory;
@@ -59,6 +61,7 @@ pub(crate) use self::exchange::{Choice, PacketListener};
 use self::placing::Placing;
 use self::postponed::{Postponed, Postpones};
 use crate::engine::Engine;
+use crate::engine::census::{self, Described};
 use crate::engine::cq::CqCore;
 use crate::engine::ended::{ConnectionObserver, Ended};
 use crate::engine::event::AsyncEvent;
@@ -101,6 +104,8 @@ pub(crate) struct Endpoint {
     qp_type: QpType,
     events: Arc<AsyncQueue>,
     placing: Placing,
+    /// As `placing`, of the transmitter, which carries out requests that were posted before.
+    carrying: Placing,
     /// Some receives have completed and were not reported yet.
     postpones: Postpones,
     /// The core has asked for a call at some time.
@@ -108,6 +113,7 @@ pub(crate) struct Endpoint {
     overran: AtomicBool,
     /// Its stream may carry out Reads at once.
     accesses_directly: AtomicBool,
+    leaves_to_do: AtomicBool,
     /// Not given to another queue pair while anything still refers to it.
     number: Number,
     /// Brings the packets that come for the number.
@@ -223,6 +229,7 @@ impl Drop for Endpoint {
         self.send_cq.leave(self.send_owner);
         self.recv_cq.leave(self.recv_owner);
         self.return_borrowed();
+        census::leave(self.place());
         let mux = self.core.lock().mux.take();
         if let Some(mux) = mux {
             mux.forget(self);
@@ -290,7 +297,7 @@ impl Endpoint {
         let observed = is_observed.then(observe).transpose()?;
         let send_owner = send_cq.enter(sent)?;
         let recv_owner = recv_cq.enter(received).inspect_err(|_| send_cq.leave(send_owner))?;
-        Ok(Arc::new(Self {
+        let this = Arc::new(Self {
             engine,
             profile,
             port: AtomicU8::new(0),
@@ -321,15 +328,20 @@ impl Endpoint {
             qp_type: config.qp_type,
             events,
             placing: Placing::new(),
+            carrying: Placing::new(),
             postpones: Postpones::new(),
             wants_timer: AtomicBool::new(false),
             overran: AtomicBool::new(false),
             accesses_directly: AtomicBool::new(false),
+            leaves_to_do: AtomicBool::new(false),
             number,
             packets,
             when_moved: OnceLock::new(),
             annex: OnceLock::new(),
-        }))
+        });
+        let described: Weak<dyn Described> = Arc::<Self>::downgrade(&this);
+        census::enter(this.place(), described);
+        Ok(this)
     }
 
     pub(crate) fn id(&self) -> u32 {

@@ -82,12 +82,16 @@ pub enum LocalPath {
     /// error: a line of the log says what is missing. Until that is known, for 5 seconds at most,
     /// its messages go by TCP. Connections to other hosts go by TCP.
     Require,
+    /// As [`Auto`](Self::Auto), and a process of this user that says so too maps the memory of
+    /// [`Buffer`](iwarp_mem::Buffer)s also where the system lets it not read this one's: in another
+    /// container of a pod, say. It could then write to any of that memory.
+    Share,
 }
 
 impl LocalPath {
     /// True if processes access each other's memory by themselves, where they may.
     pub(crate) const fn reaches_memory(self) -> bool {
-        matches!(self, Self::Auto | Self::Require)
+        matches!(self, Self::Auto | Self::Require | Self::Share)
     }
 
     /// The one of this name, as users write it.
@@ -97,6 +101,7 @@ impl LocalPath {
             "off" => Some(Self::Off),
             "rings" => Some(Self::Rings),
             "require" => Some(Self::Require),
+            "share" => Some(Self::Share),
             _ => None,
         }
     }
@@ -110,6 +115,7 @@ impl fmt::Display for LocalPath {
             Self::Off => "off",
             Self::Rings => "rings",
             Self::Require => "require",
+            Self::Share => "share",
         })
     }
 }

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use iwarp_mem::OutOfMemory;
 use iwarp_os::PerProcess;
 
+use crate::capture;
+
 /// The time that an exiting process may take to get out what it was told is sent.
 const EXIT_BOUND: Duration = Duration::from_secs(2);
 
@@ -121,4 +123,5 @@ fn end_all() {
     let deadline = Instant::now() + EXIT_BOUND;
     all.iter().for_each(|live| live.end());
     all.iter().for_each(|live| live.wait(deadline));
+    capture::write_out();
 }

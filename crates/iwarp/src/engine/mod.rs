@@ -15,6 +15,7 @@
 //!   group      the poll group of a completion queue
 //!   ready_list streams without a descriptor that are ready
 //!   cq         a completion queue: completions, and what a poll does that finds none
+//!   census     objects that describe themselves to other processes
 //!   channel    a completion channel: events, and the callers that wait for them
 //!   srq        a shared receive queue
 //!   event      asynchronous events of a device
@@ -35,6 +36,7 @@
 //!   peer_watch whether a silent peer is still there
 //!   send_memory  what the system may keep for peers that do not read
 //!   local      agreement on a way past TCP, between two processes of one host
+//!   control    answers to questions of other processes
 //!   live       the connections there are, for the end of the process
 //!   service_ports  ports of datagram services
 //!   network_faults  a network that has faults on purpose
@@ -87,9 +89,11 @@
 
 pub(crate) mod accept_set;
 pub(crate) mod attend;
+pub(crate) mod census;
 pub(crate) mod channel;
 pub(crate) mod clock;
 pub(crate) mod connect_order;
+mod control;
 pub(crate) mod cq;
 pub(crate) mod devices;
 pub(crate) mod ended;
@@ -143,9 +147,10 @@ use iwarp_os::Spare;
 
 pub(crate) use clock::now;
 use connect_order::ConnectOrder;
+use control::Control;
 use live::Live;
 use numbers::Numbers;
-use observe::SomeObserver;
+use observe::{Remarks, SomeObserver};
 use options::Options;
 use pool::Pool;
 use send_memory::SendMemory;
@@ -154,6 +159,7 @@ use sync::Mutex;
 use timers::Timers;
 use worker::Worker;
 
+use crate::capture;
 use crate::port::{Clock, DatagramNetwork, DatagramSettings, Network, Platform, Shared, described};
 
 /// Reads and Atomics of a queue pair that may be under way at a time, in either direction.
@@ -191,22 +197,31 @@ pub(crate) struct Engine {
     /// To refuse connections with when there are no descriptors.
     pub(crate) spare: Mutex<Spare>,
     next_pd: AtomicU32,
+    /// Answers other processes, where it can.
+    _control: Option<Control>,
 }
 
 impl Engine {
     pub(crate) fn new(options: Options, platform: Platform) -> io::Result<Self> {
-        Self::with(options, platform, |_| Worker::start())
+        Self::with(options, platform, false, |_| Worker::start())
+    }
+
+    /// One on the system's network: it is captured where the options say so, and answers questions
+    /// of other processes.
+    pub(crate) fn of_system(options: Options, platform: Platform) -> io::Result<Self> {
+        Self::with(options, platform, true, |_| Worker::start())
     }
 
     /// One whose workers have no threads ([`turns`]), and whose connections go by the platform's
     /// clock.
     pub(crate) fn turned(options: Options, platform: Platform) -> io::Result<Self> {
-        Self::with(options, platform, |clock| Worker::without_thread(clock.clone()))
+        Self::with(options, platform, false, |clock| Worker::without_thread(clock.clone()))
     }
 
     fn with(
-        options: Options,
+        mut options: Options,
         platform: Platform,
+        is_systems: bool,
         worker: impl Fn(&Clock) -> io::Result<Arc<Worker>>,
     ) -> io::Result<Self> {
         iwarp_mem::afford()?;
@@ -217,6 +232,15 @@ impl Engine {
         // In this order: what was started is stopped if the next one cannot be.
         let first = worker(&clock)?;
         let timers = Timers::new(Arc::clone(&first), clock.clone());
+        let captures = is_systems && options.capture.as_ref().is_some_and(capture::begin);
+        if captures {
+            options.observer = Some(Arc::new(Remarks(options.observer.take())).into());
+        }
+        let control = is_systems.then(|| Control::open(&first));
+        let control = control.transpose().unwrap_or_else(|error| {
+            tracing::debug!(%error, "other processes cannot ask about this one");
+            None
+        });
         let mut engine = Self {
             memory: Arc::new(MemoryTable::observed(
                 options.observer.as_ref().map(SomeObserver::of_accesses),
@@ -238,12 +262,16 @@ impl Engine {
             datagrams,
             timers,
             next_pd: AtomicU32::new(1),
+            _control: control,
         };
         if engine.options.local.reaches_memory() && engine.worker.has_thread() {
             iwarp_mem::set_buffer_source(&iwarp_os::local::HeapBuffers);
         }
         for _ in 1..engine.options.workers {
             engine.others.push(worker(&clock)?);
+        }
+        if captures {
+            Worker::write_captures(Arc::downgrade(&engine.worker));
         }
         Ok(engine)
     }
@@ -294,5 +322,6 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         self.workers().for_each(|worker| worker.stop());
+        capture::write_out();
     }
 }

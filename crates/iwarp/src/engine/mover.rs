@@ -17,6 +17,7 @@ use std::time::Duration;
 use iwarp_types::{AtomicOp, Payload, Sge, Stag, TaggedOffset};
 
 use crate::port::Vitals;
+use crate::report::Object;
 
 /// A Read that is to be carried out at once: from the peer's memory into elements of this end's.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +25,8 @@ pub(crate) struct DirectRead<'a> {
     pub(crate) stag: Stag,
     pub(crate) to: TaggedOffset,
     pub(crate) room: &'a [Sge],
+    /// The program has few others under way.
+    pub(crate) is_alone: bool,
 }
 
 /// Bytes of a Write that are to be placed at once in the peer's memory.
@@ -108,6 +111,8 @@ pub(crate) trait StreamMover: fmt::Debug + Send + Sync {
     fn set_patience(&self, patience: Option<Duration>);
     /// Lets go of the stream at once, with a reset.
     fn break_off(&self);
+    /// Describes the stream: its ends, its way, and what it waits for.
+    fn describe(&self, to: &mut Object);
     /// The peer's name, for the log.
     fn peer(&self) -> String;
     /// The state of affairs between the ends, where it is known.

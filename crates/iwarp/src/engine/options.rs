@@ -16,6 +16,7 @@ use super::observe::SomeObserver;
 use super::policy::Behaviours;
 use super::speed::Speed;
 use super::variables;
+use crate::capture::Capture;
 use crate::report::LogFormat;
 
 /// The messages that the drop-in libraries write to standard error.
@@ -155,6 +156,9 @@ pub struct Options {
     pub log_format: LogFormat,
     /// Faults that the network has on purpose: to find out how a program bears them.
     pub faults: Option<NetworkFaults>,
+    /// A file that gets all packets of the process. The first device that is opened with one
+    /// counts.
+    pub capture: Option<Capture>,
     /// Adaptations to the program that the engine leaves out: for measurements, and to diagnose
     /// problems.
     pub without: Behaviours,
@@ -196,6 +200,7 @@ impl Default for Options {
             log: Log::Warn,
             log_format: LogFormat::Text,
             faults: None,
+            capture: None,
             without: Behaviours::empty(),
             observer: None,
         }
@@ -250,6 +255,7 @@ impl Options {
         strict: bool,
         workers: usize,
         into faults: Option<NetworkFaults>,
+        into capture: Option<Capture>,
         without: Behaviours,
         log: Log,
         log_format: LogFormat,
@@ -270,7 +276,7 @@ impl Options {
     /// | `IWARP_PERSONALITY` | `iwarp`, `roce` | `iwarp`; `roce` for [programs that use the C libraries](Self::for_any_program) |
     /// | `IWARP_WIRE` | `auto`, `iwarp`, `roce` | `auto` |
     /// | `IWARP_DEVICES` | `NAME[=INTERFACE[+INTERFACE]...][:WORD]...` with commas between; words: `iwarp`, `roce`, `wire=...`, `speed=...` | `iwarp0` or `roce0` |
-    /// | `IWARP_LOCAL` | `auto`, `off`, `rings`, `require` | `auto` |
+    /// | `IWARP_LOCAL` | `auto`, `off`, `rings`, `require`, `share` | `auto` |
     /// | `IWARP_CRC` | `on`, `off` | `on`, but not in shared memory |
     /// | `IWARP_MARKERS` | `on`, `off` | `off` |
     /// | `IWARP_MPA_REVISION` | `1`, `2` | `2` |
@@ -294,6 +300,7 @@ impl Options {
     /// | `IWARP_LOG` | `off`, `error`, `warn`, `info`, `debug`, `trace`, or a `tracing` filter | `warn` |
     /// | `IWARP_LOG_FORMAT` | `text`, `json` | `text` |
     /// | `IWARP_FAULTS` | [faults of the network](NetworkFaults): `seed=7,lose=100` | none |
+    /// | `IWARP_CAPTURE` | [a file for all packets](Capture): `FILE[,snap=BYTES][,ring=FILESxSIZE]` | none |
     /// | `IWARP_WITHOUT` | `gather`, `awaiting`, `piggyback`, `backoff`, `arming`, `lend`, with commas between | none |
     ///
     /// A process that has more rights than the user who started it (`AT_SECURE`) ignores them.
@@ -413,8 +420,9 @@ impl Options {
         }
         if let Some(value) = lookup("IWARP_LOCAL") {
             let local = LocalPath::of_name(&value);
-            options.local =
-                local.ok_or_else(|| wrong("IWARP_LOCAL", &value, "auto, off, rings or require"))?;
+            options.local = local.ok_or_else(|| {
+                wrong("IWARP_LOCAL", &value, "auto, off, rings, require or share")
+            })?;
         }
         if let Some(value) = lookup("IWARP_SPEED") {
             let expected = "10, 25, 40, 50, 100, 200 or 400 Gbit/s";
@@ -468,6 +476,11 @@ impl Options {
             let faults = value.parse();
             let wrong = |_| wrong("IWARP_FAULTS", &value, NetworkFaults::EXPECTED);
             options.faults = Some(faults.map_err(wrong)?);
+        }
+        if let Some(value) = lookup("IWARP_CAPTURE") {
+            let capture = value.parse();
+            let wrong = |_| wrong("IWARP_CAPTURE", &value, Capture::EXPECTED);
+            options.capture = Some(capture.map_err(wrong)?);
         }
         if let Some(value) = lookup("IWARP_WITHOUT") {
             let expected = "any of gather, awaiting, piggyback, backoff, arming, lend, with commas \
@@ -560,8 +573,8 @@ mod tests {
     use std::time::Duration;
 
     use super::{
-        Behaviours, Extensions, KeepAlive, Log, LogFormat, NetworkFaults, OptionError, Options,
-        Personality, Users, Wire,
+        Behaviours, Capture, Extensions, KeepAlive, Log, LogFormat, NetworkFaults, OptionError,
+        Options, Personality, Users, Wire,
     };
 
     fn from(pairs: &[(&'static str, &str)]) -> Result<Options, OptionError> {
@@ -612,6 +625,7 @@ mod tests {
             ("IWARP_LOG", "off"),
             ("IWARP_LOG_FORMAT", "json"),
             ("IWARP_FAULTS", "seed=7,lose=100"),
+            ("IWARP_CAPTURE", "x,snap=128"),
             ("IWARP_WITHOUT", "gather,lend"),
         ])
         .unwrap();
@@ -634,6 +648,7 @@ mod tests {
         assert_eq!((options.log_format, LogFormat::default()), (LogFormat::Json, LogFormat::Text));
         let faults = NetworkFaults { seed: 7, lose: 100, ..NetworkFaults::default() };
         assert_eq!(options.faults, Some(faults));
+        assert_eq!(options.capture, Some(Capture::to("x").snap(128)));
         assert_eq!(options.without, Behaviours::GATHER | Behaviours::LEND);
         assert_eq!(options.revision, 1);
         assert_eq!(options.mulpdu, Some(1442));
@@ -689,6 +704,7 @@ mod tests {
             ("IWARP_LOG", "loud"),
             ("IWARP_LOG_FORMAT", "yaml"),
             ("IWARP_FAULTS", "loss=1"),
+            ("IWARP_CAPTURE", "x,snap=1"),
             ("IWARP_WITHOUT", "gather,loans"),
         ] {
             let error = from(&[(name, value)]).unwrap_err();

@@ -39,6 +39,8 @@ pub(crate) struct Profile {
     interface: Option<String>,
     /// Which of the ports it is of a device with several; otherwise 0.
     number: u8,
+    /// Its number among the ports of all devices, from 0 on, or its first port's.
+    among_all: usize,
     /// Its ports, where it has several.
     several: Box<[Self]>,
     /// It has the loopback addresses, though its interface has not.
@@ -57,13 +59,21 @@ const LATELY: Duration = Duration::from_millis(100);
 const REMEMBERED: usize = 8;
 
 impl Profile {
-    fn new(place: usize, named: &NamedDevice, options: &Options, has_loopback: bool) -> Self {
-        let of_interface = |number, interface: Option<&str>, has_loopback| Self {
+    /// `before`: the number of ports of the devices before it.
+    fn new(
+        place: usize,
+        before: usize,
+        named: &NamedDevice,
+        options: &Options,
+        has_loopback: bool,
+    ) -> Self {
+        let of_interface = |number: u8, interface: Option<&str>, has_loopback| Self {
             place,
             name: named.name.clone(),
             options: options.for_device(named),
             interface: interface.map(str::to_owned),
             number,
+            among_all: before + usize::from(number.saturating_sub(1)),
             several: Box::default(),
             has_loopback,
             gids: GidTable::default(),
@@ -181,8 +191,12 @@ impl Profiles {
             device.port_interfaces().any(|interface| interface.is_none_or(|name| name == LOOPBACK))
         };
         let lacks_loopback = !named.iter().any(has_loopback);
+        let mut ports = 0;
         let of = |(place, named)| {
-            Arc::new(Profile::new(place, named, options, place == 0 && lacks_loopback))
+            let is_at_loopback = place == 0 && lacks_loopback;
+            let profile = Profile::new(place, ports, named, options, is_at_loopback);
+            ports += profile.ports().len();
+            Arc::new(profile)
         };
         let all: Vec<_> = named.iter().enumerate().map(of).collect();
         let any = match &*all {
@@ -199,6 +213,13 @@ impl Profiles {
     /// True if there is one, which has all addresses.
     pub(crate) fn is_one_with_all(&self) -> bool {
         self.all.iter().any(|profile| Arc::ptr_eq(profile, &self.any))
+    }
+
+    /// The interfaces of the ports of all devices, the first device's first; `None`: all
+    /// interfaces.
+    pub(crate) fn port_interfaces(&self) -> impl Iterator<Item = Option<String>> {
+        let ports = self.all.iter().flat_map(|profile| profile.ports());
+        ports.map(|port| port.interface.clone())
     }
 
     /// Stands for all of them.
@@ -241,6 +262,7 @@ fn any_of(several: &[Arc<Profile>], options: &Options) -> Profile {
         options,
         interface: None,
         number: 0,
+        among_all: first.among_all,
         several: Box::default(),
         has_loopback: false,
         gids: GidTable::default(),

@@ -103,6 +103,11 @@ impl SendSlots {
         self.returned.leaves_room(self.taken, self.capacity) || self.forgives()
     }
 
+    /// True if the program has polled all but fewer than so many.
+    pub(crate) fn has_fewer_than(&self, few: usize) -> bool {
+        self.returned.leaves_room(self.taken, few)
+    }
+
     /// The number that may be posted while so many are not done.
     pub(crate) fn room(&self, outstanding: usize) -> usize {
         match self.forgives() {

@@ -12,10 +12,12 @@ use std::sync::{Arc, Weak};
 
 use iwarp_types::{PdId, PostError, Receive, RecvRequest};
 
+use crate::engine::census::{self, Described, Kind, Place};
 use crate::engine::event::AsyncEvent;
 use crate::engine::event_queue::AsyncQueue;
 use crate::engine::slots::Returned;
 use crate::engine::sync::Mutex;
+use crate::report::Object;
 
 /// A queue pair whose messages may wait for receives.
 pub(crate) trait Parking: Send + Sync + std::fmt::Debug {
@@ -63,6 +65,23 @@ impl SrqState {
     }
 }
 
+impl Described for SrqCore {
+    fn describe(&self, to: &mut Object) {
+        let state = self.state.lock();
+        to.number("number", self.number);
+        to.count("depth", self.depth);
+        to.count("posted", state.posted.len());
+        to.count("waiting", state.waiting.len());
+        to.count("limit", state.limit);
+    }
+}
+
+impl Drop for SrqCore {
+    fn drop(&mut self) {
+        census::leave(self.place());
+    }
+}
+
 impl SrqCore {
     pub(crate) fn new(
         number: u64,
@@ -70,9 +89,20 @@ impl SrqCore {
         depth: usize,
         max_sge: usize,
         events: Arc<AsyncQueue>,
-    ) -> Self {
+    ) -> Arc<Self> {
         let (state, returned) = (Mutex::default(), Returned::of_shared_queue());
-        Self { number, pd, max_sge, depth, state, returned, events }
+        let this = Arc::new(Self { number, pd, max_sge, depth, state, returned, events });
+        let described: Weak<dyn Described> = Arc::<Self>::downgrade(&this);
+        census::enter(this.place(), described);
+        this
+    }
+
+    pub(crate) const fn number(&self) -> u64 {
+        self.number
+    }
+
+    fn place(&self) -> Place {
+        census::of(Kind::SharedReceives, self)
     }
 
     /// The protection domain that the memory of its receives is in, whichever queue pair takes

@@ -12,8 +12,9 @@ const PREFIX: &str = "IWARP_";
 const TARGET: &str = "iwarp::variables";
 
 /// The variables that [`super::options::Options::from_env`] reads.
-pub(super) const READ: [&str; 28] = [
+pub(super) const READ: [&str; 29] = [
     "IWARP_ALLOW_USERS",
+    "IWARP_CAPTURE",
     "IWARP_CRC",
     "IWARP_DEVICES",
     "IWARP_EXTENSIONS",

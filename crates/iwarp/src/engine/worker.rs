@@ -14,6 +14,7 @@ use iwarp_os::thread::{self, Thread};
 use iwarp_os::{Epoll, EventFd, EventFdKind, Events, FdPlace, Interest, Ready};
 use iwarp_types::Time;
 
+use crate::capture;
 use crate::engine::attend;
 use crate::engine::handover::Cause;
 use crate::engine::policy::table::FEW;
@@ -275,6 +276,23 @@ impl Worker {
     /// Calls `what`, unless the result is dropped before.
     pub(crate) fn deadline_of(self: &Arc<Self>, at: Time, what: Weak<dyn Timed>) -> Deadline {
         Deadline { worker: Arc::clone(self), key: self.push_timer(at, Due::Timed(what)) }
+    }
+
+    /// Has this worker write the packets of the process's capture, for as long as it runs.
+    pub(crate) fn write_captures(worker: Weak<Self>) {
+        capture::write_later_by(move || {
+            worker.upgrade().is_some_and(|worker| worker.write_capture_later())
+        });
+    }
+
+    /// Writes the packets of the process's capture that wait, a little later. False if the worker
+    /// stops.
+    fn write_capture_later(&self) -> bool {
+        let goes_on = !self.stop.load(Ordering::SeqCst);
+        if goes_on {
+            self.at(self.clock.now().plus(capture::DELAY), Box::new(capture::write_out));
+        }
+        goes_on
     }
 
     fn push_timer(&self, at: Time, what: Due) -> (Time, u64) {

@@ -11,6 +11,7 @@
 //!   tcp          sockets of the system
 //!   datagram     ports that carry packets, what makes them, and how they are used
 //!   udp          sockets of the system for those
+//!   ways         interfaces by which datagrams leave, where devices are bound to some
 //!   traffic      what both of these move, for other processes
 //!   memory       both ends in this process
 //!   record       a network around another that remembers what passes
@@ -45,15 +46,18 @@ mod memory;
 mod record;
 pub mod share;
 mod tcp;
-mod traffic;
+pub(crate) mod traffic;
 mod udp;
 mod waker;
+mod ways;
 
 use std::fmt::Debug;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use crate::capture::Tap;
 
 pub use clock::{Clock, ManualClock};
 pub use datagram::{
@@ -195,12 +199,24 @@ pub trait Port: Send + Sync + Debug {
     /// [`Self::vitals`] says nothing.
     fn bound_silence(&self, _: Option<Duration>) {}
 
+    /// From now on its traffic counts on the port of an RDMA device with this number among those of
+    /// all devices, for other processes.
+    #[doc(hidden)]
+    fn count_on(&mut self, _: usize) {}
+
     /// True if it is the system's own, whose ends are processes of this host or others: then its
     /// bytes may go another way between them. A port around another one says no, as it is there to
     /// see them.
     #[doc(hidden)]
     fn is_systems(&self) -> bool {
         false
+    }
+
+    /// Its place in a capture, where it may be in one.
+    #[doc(hidden)]
+    #[allow(private_interfaces, reason = "hidden from programs, whose ports are in none")]
+    fn tap(&self) -> Option<&Tap> {
+        None
     }
 
     /// The port, where it may move to shared memory.

@@ -12,9 +12,12 @@ use iwarp_os::owner::{self, Owner};
 use iwarp_os::socket::beside::{Admission, RDMA_CLASS};
 use iwarp_os::{IoPart, IoPartMut, Ipv6Listen, Keepalive, Sharing, Spare, TcpSocket, Vitals};
 
+use crate::capture::{self, Tap, Watch};
+
 use super::{
     Acceptor, Clock, Descriptors, Ends, Network, Platform, Port, Reservation, Settings, traffic,
 };
+use crate::port::traffic::Account;
 
 /// Below this nothing sensible has an MSS; used when the system does not say.
 const DEFAULT_EMSS: usize = 536;
@@ -66,7 +69,7 @@ impl Network for Tcp {
     fn looped(&self, ip: IpAddr, scope_id: u32) -> io::Result<Box<dyn Port>> {
         let socket = TcpSocket::looped(ip, scope_id)?;
         let ends = Ends { local: Some(socket.local_addr()?), peer: socket.peer_addr()? };
-        Ok(TcpPort::boxed(socket, ends, None))
+        Ok(TcpPort::boxed(socket, ends, None, Tap::new(true)))
     }
 
     fn source_for(&self, mut peer: SocketAddr) -> io::Result<IpAddr> {
@@ -95,7 +98,7 @@ fn start(socket: TcpSocket, peer: SocketAddr, class: Option<u8>) -> io::Result<B
         return Err(io::ErrorKind::ConnectionRefused.into());
     }
     let class = class.or(marked.then_some(0));
-    Ok(TcpPort::boxed(socket, Ends { local: Some(local), peer }, class))
+    Ok(TcpPort::boxed(socket, Ends { local: Some(local), peer }, class, Tap::new(true)))
 }
 
 /// A socket that is bound.
@@ -216,7 +219,7 @@ impl Acceptor for TcpAcceptor {
         // Without memory for it the connection is closed.
         iwarp_mem::afford()?;
         let ends = Ends { local: socket.local_addr().ok(), peer };
-        Ok(TcpPort::boxed(socket, ends, None))
+        Ok(TcpPort::boxed(socket, ends, None, Tap::new(false)))
     }
 
     fn refuse_one(&self, spare: &mut Spare) -> io::Result<()> {
@@ -248,11 +251,31 @@ struct TcpPort {
     keepalive: Option<Keepalive>,
     /// Bytes of a segment, by which packets are counted.
     segment: usize,
+    account: Account,
+    tap: Tap,
 }
 
 impl TcpPort {
-    fn boxed(socket: TcpSocket, ends: Ends, class: Option<u8>) -> Box<dyn Port> {
-        Box::new(Self { socket, ends, class, keepalive: None, segment: DEFAULT_EMSS })
+    fn boxed(socket: TcpSocket, ends: Ends, class: Option<u8>, tap: Tap) -> Box<dyn Port> {
+        let account = Account::at(ends.local.map(|local| local.ip()));
+        Box::new(Self { socket, ends, class, keepalive: None, segment: DEFAULT_EMSS, account, tap })
+    }
+
+    /// Sends, with the capture locked: the answer comes behind it.
+    #[cold]
+    fn send_watched(&self, parts: &[IoPart<'_>], more: bool) -> io::Result<usize> {
+        let watch = self.watch();
+        let sent = self.socket.send(parts, more)?;
+        if let Some(mut watch) = watch {
+            watch.moved(true, parts, sent);
+        }
+        Ok(sent)
+    }
+
+    /// The connection, where a capture is on.
+    #[cold]
+    fn watch(&self) -> Option<Watch<'_>> {
+        self.tap.watch(|| (self.ends.local, self.ends.peer))
     }
 }
 
@@ -264,14 +287,23 @@ fn probed_after(idle: Duration, probes: u32) -> Keepalive {
 
 impl Port for TcpPort {
     fn send(&self, parts: &[IoPart<'_>], more: bool) -> io::Result<usize> {
-        let sent = self.socket.send(parts, more)?;
-        traffic::sent(sent, || sent.div_ceil(self.segment));
+        let sent = match capture::is_on() {
+            true => self.send_watched(parts, more)?,
+            false => self.socket.send(parts, more)?,
+        };
+        self.account.sent(sent, || sent.div_ceil(self.segment));
         Ok(sent)
     }
 
     fn recv(&self, parts: &mut [IoPartMut<'_>]) -> io::Result<usize> {
-        let received = self.socket.recv(parts)?;
-        traffic::received(received, || received.div_ceil(self.segment));
+        let received = self.socket.recv(parts);
+        if capture::is_on()
+            && let Some(mut watch) = self.watch()
+        {
+            watch.received(parts, &received);
+        }
+        let received = received?;
+        self.account.received(received, || received.div_ceil(self.segment));
         Ok(received)
     }
 
@@ -280,6 +312,9 @@ impl Port for TcpPort {
     }
 
     fn shutdown_write(&self) -> io::Result<()> {
+        if let Some(mut watch) = self.tap.watched() {
+            watch.ended(true);
+        }
         self.socket.shutdown_write()
     }
 
@@ -317,6 +352,9 @@ impl Port for TcpPort {
     }
 
     fn reset_on_close(&self) {
+        if let Some(mut watch) = self.tap.watched() {
+            watch.reset(true);
+        }
         // Fails only where there is nothing left to reset.
         let _ = self.socket.reset_on_close();
     }
@@ -333,8 +371,16 @@ impl Port for TcpPort {
         self.socket.set_traffic_class(class)
     }
 
+    fn count_on(&mut self, port: usize) {
+        self.account = Account::of(port);
+    }
+
     fn is_systems(&self) -> bool {
         true
+    }
+
+    fn tap(&self) -> Option<&Tap> {
+        Some(&self.tap)
     }
 
     fn vitals(&self) -> io::Result<Option<Vitals>> {

@@ -3,10 +3,11 @@
 //! Datagram ports of the system's UDP. The only file that names it.
 
 use std::io;
+use std::iter;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use iwarp_os::datagram::{
@@ -15,12 +16,16 @@ use iwarp_os::datagram::{
 use iwarp_types::AddressVector;
 use iwarp_types::{Numbering, Path, Trains};
 
+use crate::capture::{Datagram, watch_datagrams};
+
 use super::share::{Member, ROCE_PORT, ShareError};
+use super::ways::Ways;
 use super::{
     BurstCursor, DatagramCounters, DatagramNetwork, DatagramPort, DatagramSettings, Descriptors,
     Findings, Intake, Packets, Sent, Shared, lock, traffic,
 };
 use crate::hash::OwnKeys;
+use crate::port::traffic::Moved;
 use crate::report;
 
 /// Messages that one system call takes.
@@ -105,6 +110,8 @@ struct UdpPort {
     socket: DatagramSocket,
     /// Of a socket of all addresses: the interfaces of those for which the routes do not do.
     interfaces: Mutex<OwnKeys<IpAddr, u32>>,
+    /// Likewise: those by which packets with their addresses leave.
+    ways: OnceLock<Ways>,
     sending: Mutex<SendBatch>,
     receiving: Mutex<ReceiveBatch>,
     settings: DatagramSettings,
@@ -130,6 +137,7 @@ fn count(counter: &AtomicU64, more: usize) {
 }
 
 /// The content of one message: packets of one train.
+#[derive(Clone)]
 struct Piece<'a> {
     path: &'a Path,
     octets: &'a [u8],
@@ -137,6 +145,12 @@ struct Piece<'a> {
     packets: usize,
     /// The burst's place behind it.
     end: BurstCursor,
+}
+
+/// The packets of a message.
+fn datagrams_of(piece: Piece<'_>) -> impl Iterator<Item = Datagram<'_>> {
+    let packets = piece.octets.chunks(piece.segment.max(1)).enumerate();
+    packets.map(move |(number, octets)| Datagram { path: *piece.path, octets, number })
 }
 
 /// The packets of a burst from `cursor` to the train with the number `end`: the rest of each train
@@ -194,6 +208,7 @@ impl UdpPort {
         Ok(Self {
             socket,
             interfaces: Mutex::default(),
+            ways: OnceLock::new(),
             sending: Mutex::new(SendBatch::new(MESSAGES)?),
             receiving: Mutex::new(ReceiveBatch::new(PIECES)?),
             settings: *settings,
@@ -227,13 +242,14 @@ impl UdpPort {
         }
     }
 
-    /// The interface that a packet has to go by, where the routes do not know: to a group or within
-    /// a link, from a socket of all addresses.
+    /// The interface that a packet has to go by, where the routes do not know: from a socket of all
+    /// addresses to a group, within a link, or as a device that is bound to an interface has it.
     fn interface(&self, source: IpAddr, destination: IpAddr) -> u32 {
         let of_link = |ip| matches!(ip, IpAddr::V6(ip) if Ipv6Addr::is_unicast_link_local(&ip));
-        if !(destination.is_multicast() || of_link(destination))
-            || !self.socket.local_addr().ip().is_unspecified()
-        {
+        if !(destination.is_multicast() || of_link(destination)) {
+            return self.ways.get().map_or(0, |ways| ways.interface(source, destination));
+        }
+        if !self.socket.local_addr().ip().is_unspecified() {
             return 0;
         }
         let mut interfaces = lock(&self.interfaces);
@@ -306,10 +322,17 @@ impl UdpPort {
                 // packet goes by itself either way, and tells which it is.
                 let segment = piece.segment;
                 let first = self.outgoing(piece.path, &piece.octets[..segment], segment);
-                match self.socket.send(batch, [first]) {
+                let watch = watch_datagrams();
+                let result = self.socket.send(batch, [first]);
+                if let (Some(watch), Ok(_)) = (&watch, &result) {
+                    watch.moved(true, datagrams_of(piece.clone()).take(1));
+                }
+                drop(watch);
+                match result {
                     Ok(_) => {
                         count(&self.counts.sent, 1);
-                        traffic::sent(segment.min(piece.octets.len()), || 1);
+                        let octets = segment.min(piece.octets.len());
+                        traffic::sent(|| iter::once(from(piece.path, octets, 1)));
                         cursor.packets += 1;
                         self.stop_segmenting();
                     }
@@ -380,17 +403,25 @@ impl DatagramPort for UdpPort {
             let most = if way == Way::Firsts { 1 } else { usize::MAX };
             let messages =
                 rest().map(|piece| self.outgoing(piece.path, piece.octets, piece.segment));
-            match self.socket.send(batch, messages.take(most)) {
+            let watch = watch_datagrams();
+            let result = self.socket.send(batch, messages.take(most));
+            if let (Some(watch), Ok(taken)) = (&watch, &result) {
+                watch.moved(true, rest().take(*taken).flat_map(datagrams_of));
+            }
+            drop(watch);
+            match result {
                 Ok(0) => return Ok(Sent::All),
                 Ok(taken) => {
-                    let (mut packets, mut octets) = (0, 0);
+                    let mut packets = 0;
                     let end = rest().take(taken).fold(*cursor, |_, piece| {
                         packets += piece.packets;
-                        octets += piece.octets.len();
                         piece.end
                     });
                     count(&self.counts.sent, packets);
-                    traffic::sent(octets, || packets);
+                    traffic::sent(|| {
+                        let taken = rest().take(taken);
+                        taken.map(|piece| from(piece.path, piece.octets.len(), piece.packets))
+                    });
                     *cursor = end;
                 }
                 Err(refusal) => {
@@ -407,7 +438,17 @@ impl DatagramPort for UdpPort {
     fn receive_all(&self, take: &mut dyn FnMut(&mut Packets<'_>)) -> io::Result<Intake> {
         let batch = &mut *lock(&self.receiving);
         let more = self.socket.receive(batch)? == PIECES;
-        let (mut packets, mut octets) = (0, 0);
+        if let Some(watch) = watch_datagrams() {
+            watch.moved(
+                false,
+                batch.arrivals().flat_map(|arrival| {
+                    let path = path_of(&arrival);
+                    let numbered = arrival.packets().enumerate();
+                    numbered.map(move |(number, octets)| Datagram { path, octets, number })
+                }),
+            );
+        }
+        let mut packets = 0;
         let mut all = batch
             .arrivals()
             .flat_map(|arrival| {
@@ -417,15 +458,12 @@ impl DatagramPort for UdpPort {
                 }
                 arrival.packets().map(move |packet| (path, packet))
             })
-            .inspect(|(_, packet)| {
-                packets += 1;
-                octets += packet.len();
-            });
+            .inspect(|_| packets += 1);
         take(&mut all);
         // Packets that were not taken are lost.
         all.for_each(|_| {});
         count(&self.counts.received, packets);
-        traffic::received(octets, || packets);
+        traffic::received(|| batch.arrivals().map(|arrival| to(&arrival)));
         self.counts.damaged.store(batch.damaged(), Ordering::Relaxed);
         Ok(Intake { packets, more })
     }
@@ -447,6 +485,12 @@ impl DatagramPort for UdpPort {
             if !interfaces.contains(&interface.index) {
                 let _ = self.socket.leave(group, interface.index);
             }
+        }
+    }
+
+    fn leave_by(&self, interfaces: &[String]) {
+        if !interfaces.is_empty() && self.socket.local_addr().ip().is_unspecified() {
+            self.ways.get_or_init(|| Ways::new(interfaces.to_vec()));
         }
     }
 
@@ -522,6 +566,22 @@ impl DatagramPort for UdpPort {
             source == from && destination == to && id.is_none_or(|id| id == (0, true))
         }))
     }
+}
+
+/// Packets that leave by a path, for those who count them.
+const fn from(path: &Path, octets: usize, packets: usize) -> Moved {
+    Moved { addr: path.address.source, interface: None, octets, packets }
+}
+
+/// Packets that came, likewise.
+fn to(arrival: &Arrival<'_>) -> Moved {
+    let addr = arrival.destination.ip();
+    let (mut octets, mut packets) = (0, 0);
+    for packet in arrival.packets() {
+        octets += packet.len();
+        packets += 1;
+    }
+    Moved { addr, interface: addr.is_multicast().then_some(arrival.interface), octets, packets }
 }
 
 /// Bytes of a packet of a test.

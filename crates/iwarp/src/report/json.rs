@@ -45,7 +45,7 @@ fn object(time: &str, level: Level, target: &str, message: &str, fields: &str) -
 /// Adds a string. JSON asks for escapes of quotation marks, backslashes and control characters;
 /// U+007F to U+009F get them too, because terminals act on them, and so do the line ends of
 /// Unicode.
-fn add_text(line: &mut String, text: &str) {
+pub(super) fn add_text(line: &mut String, text: &str) {
     line.push('"');
     for character in text.chars() {
         match character {

@@ -184,9 +184,9 @@ impl ProtectionDomain {
     /// child, a dead one with the number 0.
     pub fn create_srq(&self, depth: usize, max_sge: usize) -> SharedReceiveQueue {
         let number = self.core.alive().map_or(0, |core| core.engine.worker.next_id());
-        let core = self.core.derive(|core| {
-            Arc::new(SrqCore::new(number, core.id, depth, max_sge, Arc::clone(&core.events)))
-        });
+        let core = self
+            .core
+            .derive(|core| SrqCore::new(number, core.id, depth, max_sge, Arc::clone(&core.events)));
         SharedReceiveQueue { core, number, depth }
     }
 

@@ -214,7 +214,7 @@ impl Device {
     /// When descriptors or a thread cannot be made.
     pub fn with_options(options: Options) -> io::Result<Self> {
         let platform = platform(options.faults);
-        Self::on_platform(options, platform)
+        Self::over(Engine::of_system(options, platform)?, None)
     }
 
     /// As [`Self::with_options`], over another network than the system's TCP: for simulators and

@@ -11,11 +11,13 @@ pub mod meet;
 pub mod mixed;
 pub mod neighbours;
 pub mod pages;
+pub mod player;
 pub mod process;
 pub mod raw;
 pub mod reports;
 pub mod sandbox;
 pub mod scene;
+pub mod script;
 pub mod sessions;
 pub mod sharers;
 pub mod sockets;
@@ -109,6 +111,16 @@ pub fn parts(
     depth: usize,
 ) -> (ProtectionDomain, CompletionQueue, CompletionQueue, QueuePair) {
     let pd = device.alloc_pd();
+    let (send_cq, recv_cq, qp) = queues(device, &pd, depth);
+    (pd, send_cq, recv_cq, qp)
+}
+
+/// The completion queues and the queue pair of a connection, in that protection domain.
+pub fn queues(
+    device: &Device,
+    pd: &ProtectionDomain,
+    depth: usize,
+) -> (CompletionQueue, CompletionQueue, QueuePair) {
     let send_cq = device.create_cq(depth * 2, None).unwrap();
     let recv_cq = device.create_cq(depth * 2, None).unwrap();
     let attributes = QueuePairAttributes::new(&send_cq, &recv_cq)
@@ -117,7 +129,7 @@ pub fn parts(
         .max_send_sge(32)
         .max_recv_sge(32);
     let qp = pd.create_qp(&attributes).unwrap();
-    (pd, send_cq, recv_cq, qp)
+    (send_cq, recv_cq, qp)
 }
 
 /// Connects two queue pairs of this process: the client's end, and the server's.

@@ -47,6 +47,18 @@ pub fn setting(name: &str) -> String {
     env::var(name).unwrap_or_else(|_| panic!("{name} is not set"))
 }
 
+/// The number in a variable that a user of a test may set.
+pub fn number(name: &str, otherwise: u64) -> u64 {
+    env::var(name).map_or(otherwise, |number| number.parse().unwrap())
+}
+
+/// The seed in such a variable, or one by lot. The output says it.
+pub fn seed(name: &str) -> u64 {
+    let seed = number(name, u64::from(getrandom::u32().unwrap()));
+    println!("{name}={seed}");
+    seed
+}
+
 /// Runs `test` once more in a process that has nothing else to do. False in that process, true in
 /// the one that started it, where the test has passed then. The process may take that time, and
 /// may wait [`until`](super::until) something in vain, from its start and from each [`goes_on`] on.

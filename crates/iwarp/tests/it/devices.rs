@@ -80,7 +80,9 @@ pub(super) fn talk<A, B>(ends: (&End<A>, &End<B>)) {
     let (one, other) = ends;
     let sink = other.region(64);
     other.post_recv(1, &[sink.whole()]);
-    one.send(2, &[one.region_of(b"hello").whole()]);
+    // Until it is sent: the library may still read it.
+    let source = one.region_of(b"hello");
+    one.send(2, &[source.whole()]);
     assert_eq!(other.received().byte_len, 5);
     one.sent();
 }

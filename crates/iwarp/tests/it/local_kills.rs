@@ -17,16 +17,12 @@ use iwarp::cm::Listener;
 use iwarp::{CompletionChannel, Device, Ended, LocalPath, Options};
 
 use crate::common::mixed::{Lots, Mixed, Part, Ready};
-use crate::common::process::{goes_on, passed_apart, this_test};
+use crate::common::process::{goes_on, number, passed_apart, seed, this_test};
 use crate::common::victims::{Board, Breeder, Fate, Plan};
 use crate::common::{DEADLINE, Idle, until, within};
 
 /// Time within which a survivor hears of an end.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-fn number(name: &str, otherwise: u64) -> u64 {
-    std::env::var(name).map_or(otherwise, |number| number.parse().unwrap())
-}
 
 fn way() -> LocalPath {
     match std::env::var("IWARP_KILLS_WAY").as_deref() {
@@ -405,8 +401,7 @@ fn processes_end_in_all_ways_amid_traffic() {
         return;
     }
     let rounds = number("IWARP_KILLS", 100);
-    let first = number("IWARP_KILLS_SEED", u64::from(getrandom::u32().unwrap()));
-    println!("the seed is {first}");
+    let first = seed("IWARP_KILLS_SEED");
     let mut survivor = Survivor::new();
     let mut lots = Lots(first);
     for round in 0..rounds {

@@ -10,7 +10,7 @@ use std::thread;
 
 use iwarp::cm::{ConnectParams, Listener};
 use iwarp::{
-    Access, AtomicOp, Buffer, Device, LocalPath, MemoryRegion, Options, Payload, SendOp,
+    Access, AtomicOp, Buffer, Device, LocalPath, MemoryRegion, Options, Payload, PostError, SendOp,
     SendRequest, Stag, TaggedOffset, WcStatus, WorkCompletion,
 };
 
@@ -28,7 +28,12 @@ const ADD: SendOp = SendOp::Atomic {
     op: AtomicOp::FetchAdd { add: 1, mask: 0 },
 };
 
-fn write<C>(end: &End<C>, from: &MemoryRegion, stag: Stag, to: TaggedOffset) -> WorkCompletion {
+pub(crate) fn write<C>(
+    end: &End<C>,
+    from: &MemoryRegion,
+    stag: Stag,
+    to: TaggedOffset,
+) -> WorkCompletion {
     end.post(1, SendOp::Write { stag, to }, &[from.whole()]);
     next(&end.send_cq)
 }
@@ -42,7 +47,7 @@ fn add<C>(end: &End<C>, room: &MemoryRegion, stag: Stag, to: TaggedOffset) -> u6
 }
 
 /// Writes until one was carried out by the writer alone.
-fn writes_directly<C>(end: &End<C>, from: &MemoryRegion, stag: Stag, to: TaggedOffset) {
+pub(crate) fn writes_directly<C>(end: &End<C>, from: &MemoryRegion, stag: Stag, to: TaggedOffset) {
     let before = end.qp.direct_writes();
     until("a Write without the peer", || {
         assert_eq!(write(end, from, stag, to).status, WcStatus::Success);
@@ -187,6 +192,43 @@ fn a_write_does_not_overtake_what_was_posted_before_it() {
     }
 }
 
+/// They are posted behind one that has to go by the stream, and more than that takes at once.
+#[test]
+fn requests_that_wait_are_carried_out_in_their_turn() {
+    const LONG: usize = 64 << 10;
+    for options in kinds() {
+        let (client, server) = connected(&options);
+        let (target, from) = (server.region(LONG), client.region_of(&pattern(LONG, 3)));
+        let (stag, to) = (target.rkey(), target.base());
+        writes_directly(&client, &from, stag, to);
+        let (write, read) =
+            (SendOp::Write { stag, to }, SendOp::Read { stag, to, invalidate: None });
+        let (room, count) =
+            (client.region(LONG), || client.qp.direct_reads() + client.qp.direct_writes());
+        // A program may be looked away from for longer than requests wait.
+        until("some without the peer", || {
+            let before = count();
+            fill(&target, 0);
+            // More elements than are carried out at once.
+            let pieces: [_; 8] = std::array::from_fn(|at| from.sge(8 * at, 8));
+            let (all, space) = ([from.whole()], [room.whole()]);
+            let mut list = vec![SendRequest::new(0, write, &pieces).signaled()];
+            for number in 1..8 {
+                list.push(SendRequest::new(2 * number, write, &all).signaled());
+                list.push(SendRequest::new(2 * number + 1, read, &space).signaled());
+            }
+            client.qp.post_sends(&list).unwrap();
+            for request in &list {
+                let done = next(&client.send_cq);
+                assert_eq!((done.wr_id, done.status), (request.wr_id, WcStatus::Success));
+            }
+            assert!(contents(&target) == contents(&from) && contents(&room) == contents(&from));
+            assert_eq!(client.qp.outstanding(), (0, 0));
+            (count() > before).then_some(())
+        });
+    }
+}
+
 #[test]
 fn completions_come_in_the_order_of_posts() {
     for options in kinds() {
@@ -218,7 +260,14 @@ fn writes_without_a_completion_fill_no_queue() {
     writes_directly(&client, &from, target.rkey(), target.base());
     let write = SendOp::Write { stag: target.rkey(), to: target.base() };
     for _ in 0..5000 {
-        client.qp.post_send(&SendRequest::new(1, write, &[from.whole()])).unwrap();
+        // One that has to go by the stream holds up those behind it.
+        until("room", || match client.qp.post_send(&SendRequest::new(1, write, &[from.whole()])) {
+            Err(PostError::QueueFull) => None,
+            posted => {
+                posted.unwrap();
+                Some(())
+            }
+        });
     }
     client.post(2, write, &[from.whole()]);
     assert_eq!(next(&client.send_cq).wr_id, 2);
@@ -508,7 +557,11 @@ fn accepted(device: &Device, listener: &Listener, ask: impl FnOnce()) -> End {
 
 /// A process whose memory is written. It tells what is in it when it is asked.
 fn serve(talk: &mut Talk) {
-    let device = Device::with_options(Options::new().local(LocalPath::Auto)).unwrap();
+    serve_with(talk, LocalPath::Auto);
+}
+
+pub(crate) fn serve_with(talk: &mut Talk, way: LocalPath) {
+    let device = Device::with_options(Options::new().local(way)).unwrap();
     let listener = Listener::bind(&device, "127.0.0.1:0").unwrap();
     talk.tell(&listener.local_addr().unwrap().to_string());
     let end = accepted(&device, &listener, || ());

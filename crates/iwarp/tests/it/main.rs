@@ -29,8 +29,10 @@
 //!   operations          each operation works between two ends, in each framing
 //!   bulk                much data arrives unchanged, in messages of odd sizes
 //!   local_rings         within the host, a connection moves from TCP to shared memory unharmed
+//!   local_shared        memory that processes share which may not read each other's
 //!   local_direct        within the host, an end reads the peer's memory by itself, while it may
 //!   local_mapped        there, it writes and updates memory that it maps by itself
+//!   local_oracle        programs by lot find there what they find by TCP
 //!   local_hosts         users and namespaces decide whether two processes share memory
 //!   local_refused       refused system calls and shortages leave connections with TCP
 //!   local_kills         a process survives its peers' ends, and keeps nothing of shared memory
@@ -161,9 +163,11 @@ mod local_direct;
 mod local_hosts;
 mod local_kills;
 mod local_mapped;
+mod local_oracle;
 mod local_refused;
 mod local_required;
 mod local_rings;
+mod local_shared;
 mod memory;
 mod metrics;
 mod observer;

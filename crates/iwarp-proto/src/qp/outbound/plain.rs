@@ -92,6 +92,7 @@ impl Qp {
     fn may_begin_plain(&self) -> bool {
         short::ways()
             && self.outbound.current.is_none()
+            && !self.outbound.holds_requests
             && self.stream == Stream::Operating
             && self.outbound.terminate.is_none()
             && !self.gated()

@@ -10,6 +10,7 @@ use crate::qp::Qp;
 use crate::rdmap::hello::{Capabilities, WRITE_MARK};
 use crate::rdmap::reads::{Awaits, Purpose};
 use crate::rdmap::requester;
+use crate::rdmap::wire::AtomicRequest;
 use crate::rdmap::wire::{ATOMIC_REQUEST_LEN, IMMEDIATE_LEN, Opcode, ReadRequest};
 use crate::types::Msn;
 
@@ -91,7 +92,7 @@ impl Qp {
         let request_id = self.orq.next_serial();
         let msn = self.orq.push(Purpose::Request(number), Awaits::Atomic { request_id });
         self.sq.cover(number);
-        let request = requester::atomic(request_id, stag, to, op);
+        let request = AtomicRequest::new(request_id, stag, to, op);
         debug_assert_eq!(request.octets().len(), ATOMIC_REQUEST_LEN);
         self.start_control(Opcode::AtomicRequest, msn, &request.octets(), Kind::Asking);
     }

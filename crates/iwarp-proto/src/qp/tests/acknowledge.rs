@@ -452,6 +452,47 @@ fn a_silent_peer_fails_the_oldest_request_and_flushes_the_rest() {
     assert_eq!(raw.end.events(), [Event::Lost]);
 }
 
+/// As with any device, the failure of a request without a completion has one, and so have all
+/// behind it.
+#[test]
+fn an_unsignaled_request_that_the_peer_refuses_says_why() {
+    let too_long = |msn| quoting([0x12, 0x05], 18, &send(msn, &[]), &[]);
+    let write = tagged(octets::WRITE, true, OPEN, OPEN_BASE + 5, &[]);
+    let refused = quoting([0x11, 0x01], 20, &write, &[]);
+    let cases = [
+        (too_long(2), 2, WcStatus::RemoteInvalidRequest),
+        (too_long(3), 4, WcStatus::RemoteInvalidRequest),
+        (refused, 3, WcStatus::RemoteAccess),
+    ];
+    for (terminate, at_fault, status) in cases {
+        for signaled_behind in [false, true] {
+            let mut raw = raw(0, 1);
+            raw.end.post(1, SEND, &[]);
+            let back = raw.back();
+            raw.send(&answer(&asked(&back), 0));
+            assert_eq!(outcomes(&raw.end.completions()), [success(1, WcOp::Send)]);
+            let payload = [local(0, 20)];
+            for (wr_id, op) in [(2, SEND), (3, write_op(0)), (4, SEND)] {
+                let silent = SendRequest::new(wr_id, op, Payload::Sges(&payload));
+                raw.end.qp.borrow_mut().post_send(&silent).unwrap();
+                raw.back();
+            }
+            assert_eq!(raw.end.qp.borrow().outstanding(), (0, 0));
+            let last = if signaled_behind { 5 } else { 4 };
+            if signaled_behind {
+                raw.end.post(5, SEND, &[]);
+                raw.back();
+            }
+            raw.send(&octets::terminate(&terminate));
+            let completions = raw.end.completions();
+            let ended: Vec<_> = completions.iter().map(|wc| (wc.wr_id, wc.status)).collect();
+            let flushed = (at_fault + 1..=last).map(|wr_id| (wr_id, WcStatus::Flushed));
+            let expected: Vec<_> = [(at_fault, status)].into_iter().chain(flushed).collect();
+            assert_eq!(ended, expected);
+        }
+    }
+}
+
 /// A Terminate that quotes a message: what stands before it arrived.
 #[test]
 fn the_request_that_the_peer_refuses_says_why() {

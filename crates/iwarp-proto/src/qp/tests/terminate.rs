@@ -225,6 +225,24 @@ fn a_terminate_whose_own_header_is_odd_is_taken_too() {
     }
 }
 
+/// The peer may have found the fault before this end learns that the stream took the octets.
+#[test]
+fn requests_before_the_one_that_a_terminate_names_have_arrived() {
+    for acknowledge in [false, true] {
+        let mut raw = Raw::initiator(Config { acknowledge, ..config() }, |_| {});
+        raw.end.post(1, SEND, &[]);
+        raw.end.post(2, write_op(0), &[local(0, 20)]);
+        raw.end.post(3, add_op(4, 1), &[local(0, 8)]);
+        raw.end.post(4, SEND, &[]);
+        raw.end.build();
+        let request = octets::untagged(octets::ATOMIC_REQUEST, true, 0, 1, 1, 0, &[]);
+        raw.send(&octets::terminate(&quoting([0x02, 0x07], 46, &request[..18], &[])));
+        let ended: Vec<_> = raw.end.completions().iter().map(|wc| wc.status).collect();
+        let refused = WcStatus::RemoteInvalidRequest;
+        assert_eq!(ended, [WcStatus::Success, WcStatus::Success, refused, WcStatus::Flushed]);
+    }
+}
+
 /// Which work request a Terminate names, and how that ends.
 #[test]
 fn the_request_that_a_terminate_names_ends_with_what_the_peer_said() {

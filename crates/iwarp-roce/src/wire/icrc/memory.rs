@@ -100,7 +100,7 @@ impl IdMemory {
         let mut sets = Vec::new();
         sets.try_reserve_exact(count)?;
         sets.resize(count, [Peer::NOBODY; WAYS]);
-        let (start, solved) = (LastStart::default(), Solved::default());
+        let (start, solved) = (LastStart::default(), Solved::new()?);
         Ok(Self { sets: sets.into_boxed_slice(), turn: 0, start, solved })
     }
 

@@ -6,6 +6,10 @@
 //! their ICRCs are few, and come again with each train. To go back over a packet takes longer than
 //! all else that is done with a short one.
 
+use alloc::boxed::Box;
+use alloc::collections::TryReserveError;
+use alloc::vec::Vec;
+
 use super::Identification;
 
 /// Differences that are remembered: of two trains, as a place may be another's.
@@ -15,16 +19,25 @@ const PLACES: usize = 256;
 type Known = (u32, u16, Identification);
 
 /// The memory of them. It has no difference of 0, which needs no memory.
-#[derive(Clone, Debug)]
-pub(super) struct Solved([Known; PLACES]);
-
-impl Default for Solved {
-    fn default() -> Self {
-        Self([(0, 0, Identification::new(0)); PLACES])
-    }
-}
+///
+/// It has an allocation of its own, which can be refused: what holds it stays small, and a small
+/// allocation is never refused.
+#[derive(Debug)]
+pub(super) struct Solved(Box<[Known]>);
 
 impl Solved {
+    /// A memory that is empty.
+    ///
+    /// # Errors
+    ///
+    /// If there is no memory for it.
+    pub(super) fn new() -> Result<Self, TryReserveError> {
+        let mut places = Vec::new();
+        places.try_reserve_exact(PLACES)?;
+        places.resize(PLACES, (0, 0, Identification::new(0)));
+        Ok(Self(places.into_boxed_slice()))
+    }
+
     /// The result of `solve` for a difference other than 0 and a packet of so many octets.
     #[inline]
     pub(super) fn or(
@@ -55,7 +68,7 @@ mod tests {
 
     #[test]
     fn a_train_like_the_last_is_known() {
-        let mut solved = Solved::default();
+        let mut solved = Solved::new().unwrap();
         let asked = Cell::new(0);
         let mut find = |difference: u32, octets| {
             let solve = || {
@@ -80,7 +93,7 @@ mod tests {
 
     #[test]
     fn a_difference_without_an_explanation_is_not_remembered() {
-        let mut solved = Solved::default();
+        let mut solved = Solved::new().unwrap();
         assert_eq!(solved.or(7, 16, || None), None);
         assert_eq!(solved.or(7, 16, || Some(Identification::new(1))), Some(Identification::new(1)));
         assert_eq!(solved.or(7, 16, || None), Some(Identification::new(1)));

@@ -15,12 +15,13 @@ use std::time::Duration;
 
 use iwarp_types::{
     Access, Core, Disposition, Limits, PdId, PostError, QpId, QpState, QpType, RecvRequest,
-    SendRequest, Time, TransitionError, Wanted,
+    SendRequest, Standing, Time, TransitionError, Wanted,
 };
 
 use super::events::Sink;
 use crate::engine::fate::Fate;
 use crate::engine::options::Wire;
+use crate::report::Object;
 
 /// The time that a message waits for its receive before the receiver's user is told.
 pub(crate) const NO_RECEIVE: Duration = Duration::from_secs(3);
@@ -74,10 +75,22 @@ pub(crate) trait WireCore: Core + Any {
         Err(PostError::Invalid)
     }
 
+    /// True if the request of this number is the first that waits to be sent, and may be carried
+    /// out so in place of that.
+    fn may_be_done_next(&self, _number: u64) -> bool {
+        false
+    }
+
+    /// That was done.
+    fn was_done(&mut self, _number: u64) {}
+
     /// The multicast groups that it belongs to, where it can belong to any.
     fn multicast(&mut self) -> Option<&mut dyn Multicast> {
         None
     }
+
+    /// Adds what it knows of its peer, and of the way there, to the description of the queue pair.
+    fn describe(&self, _: &mut Object) {}
 
     /// Writes the line of the log that a connection over packets begins, and returns its fate.
     fn begin_fate(&self, _qp: u32) -> Option<Arc<Fate>> {
@@ -144,6 +157,8 @@ endpoint_core! {
         WireCore: wire() -> Option<Wire>;
         WireCore: takes_packets() -> bool;
         WireCore: may_read() -> bool;
+        WireCore: may_be_done_next(number: u64) -> bool;
+        WireCore: describe(to: &mut Object);
         WireCore: begin_fate(qp: u32) -> Option<Arc<Fate>>;
         Core: state() -> QpState;
         Core: outstanding() -> (usize, usize);
@@ -162,6 +177,7 @@ endpoint_core! {
         WireCore: multicast() -> Option<&mut dyn Multicast>;
         WireCore: may_be_done(request: &SendRequest<'_>) -> bool;
         WireCore: post_done(request: &SendRequest<'_>) -> Result<(), PostError>;
+        WireCore: was_done(number: u64);
         Core: post_send(request: &SendRequest<'_>) -> Result<(), PostError>;
         Core: post_recv(request: &RecvRequest<'_>) -> Result<(), PostError>;
         Core: modify(to: QpState) -> Result<(), TransitionError>;
@@ -172,6 +188,7 @@ endpoint_core! {
         Core: timed_out();
         Core: fail_locally(what: &'static str);
         Core: wanted() -> Wanted;
+        Core: standing() -> Standing;
         Core: handle_timeout(now: Time);
         Core: set_rnr_timer(timer: Duration);
         Core: set_rnr_retry(count: u8);

@@ -41,6 +41,16 @@ impl Endpoint {
         }
     }
 
+    /// As [`Self::receiving`], for requests that were posted before and are carried out now.
+    pub(crate) fn carrying_out<R>(&self, work: impl FnOnce() -> R) -> R {
+        self.carrying.begin();
+        let result = work();
+        if self.carrying.end() {
+            self.hand_on(&mut self.core.lock());
+        }
+        result
+    }
+
     /// Hands the core's events on. A completion queue that is full loses no other's stream: the
     /// queue pair whose completion it was fails (RFC 5042 §6.4.6).
     #[inline]
@@ -71,7 +81,7 @@ impl Endpoint {
         program: &mut Program,
         link: &Option<Arc<dyn StreamMover>>,
     ) {
-        if !core.is_connected() && self.placing.withholds() {
+        if !core.is_connected() && (self.placing.withholds() | self.carrying.withholds()) {
             return;
         }
         let mut overrun = false;

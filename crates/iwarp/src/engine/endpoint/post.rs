@@ -149,6 +149,7 @@ impl Endpoint {
     fn post_to_core(self: &Arc<Self>, requests: &[SendRequest<'_>]) -> Posted {
         let (result, posted) = self.post(requests, Locked::post_send, |locked| {
             let Some(link) = locked.link.clone() else { return Err(locked.mux.clone()) };
+            self.leave(requests);
             Ok((link, locked.habits.posted(&Seen { endpoint: self, requests })))
         });
         match posted {

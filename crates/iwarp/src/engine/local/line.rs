@@ -17,7 +17,7 @@ use iwarp_os::{Interest, PassedFd, Ready};
 
 use super::end::LocalEnd;
 use super::hindrance::{Cannot, Cause, Hindrance};
-use super::message::{Answer, Arena, Join, LEN, Message};
+use super::message::{Answer, Arena, Join, LEN, Message, Reach};
 use super::outbox::{Outbox, Rest};
 use super::over::Over;
 use crate::engine::sync::Mutex;
@@ -41,6 +41,8 @@ pub(super) trait Offers: Send + Sync {
     fn take(&self, join: &Join) -> Option<Arc<dyn LocalEnd>>;
     /// This process wants CRCs in rings.
     fn demands_crc(&self) -> bool;
+    /// Processes that may not read this one's memory map arenas of it, too.
+    fn shares(&self) -> bool;
     /// Shows another process the memory of this one, and has a descriptor to pass. To be called by
     /// the worker.
     fn show(&self) -> Option<(Arc<Shown>, PassedFd)>;
@@ -332,7 +334,7 @@ impl Line {
         };
         match room.get(..len).and_then(Message::decode).ok_or(Over::Unruly)? {
             Message::Hello => self.greeted(passed)?,
-            Message::Reach(reads) => self.reached(reads, passed)?,
+            Message::Reach(reach) => self.reached(reach, passed)?,
             Message::Join(join) => self.asked(&join, passed)?,
             Message::Answer(answer) => self.answered(&answer)?,
             Message::Arena(arena) => self.got_arena(arena, passed)?,
@@ -352,26 +354,29 @@ impl Line {
         let Some((page, (showing, own))) = page.zip(offers.and_then(|offers| offers.show())) else {
             return Ok(());
         };
-        let read = self.read_peer(&page);
-        *self.showing.lock() = read.map(|_| showing);
-        self.say(Message::Reach(read), read.map(|_| own))?;
+        let reach = self.reach_peer(&page);
+        let shows = reach != Reach::No;
+        *self.showing.lock() = shows.then_some(showing);
+        self.say(Message::Reach(reach), shows.then_some(own))?;
         Ok(())
     }
 
-    /// The other process says whether it can read this one's memory, and shows that it has.
-    fn reached(&self, read: Option<[u8; 16]>, mut passed: Vec<OwnedFd>) -> Result<(), Over> {
+    /// The other process says how far it reaches into this one's memory.
+    fn reached(&self, reach: Reach, mut passed: Vec<OwnedFd>) -> Result<(), Over> {
         // It says so once.
         let showing = self.showing.lock().take();
         let (Some(showing), Some(channel)) = (showing, self.channel.get()) else {
             return Err(Over::Unruly);
         };
-        let mut both = read.is_some() && read == showing.secret();
-        if read.is_some() && !both {
-            return Err(Over::Unruly);
-        }
+        let mut both = match reach {
+            Reach::No => false,
+            Reach::Reads(read) if Some(read) == showing.secret() => true,
+            Reach::Reads(_) => return Err(Over::Unruly),
+            Reach::Maps => self.shares(),
+        };
         if let Some(page) = passed.pop() {
-            let own = self.read_peer(&page).filter(|_| both);
-            both &= own.is_some();
+            let own = if both { self.reach_peer(&page) } else { Reach::No };
+            both &= own != Reach::No;
             self.say(Message::Reach(own), None)?;
         }
         if both {
@@ -380,12 +385,16 @@ impl Line {
         Ok(())
     }
 
+    fn shares(&self) -> bool {
+        self.offers.upgrade().is_some_and(|offers| offers.shares())
+    }
+
     /// Tries to read the memory of the other process, which says by the page that it lives.
-    fn read_peer(&self, page: &OwnedFd) -> Option<[u8; 16]> {
-        let channel = self.channel.get()?;
+    fn reach_peer(&self, page: &OwnedFd) -> Reach {
+        let Some(channel) = self.channel.get() else { return Reach::No };
         let peer = PeerMemory::open(&self.socket, page.as_fd());
         let probed = |peer: PeerMemory| peer.probe().map(|read| (peer, read));
-        match peer.and_then(|peer| probed(peer).map_err(io::Error::other)) {
+        let error = match peer.and_then(|peer| probed(peer).map_err(io::Error::other)) {
             Ok((peer, read)) => {
                 let process = peer.process();
                 channel.set_peer(peer);
@@ -393,13 +402,20 @@ impl Line {
                     process,
                     "reads the memory of another process by itself where that shows it"
                 );
-                Some(read)
+                return Reach::Reads(read);
             }
-            Err(error) => {
-                report!(fate INFO, %error, "cannot read the memory of the other process: rings only");
-                None
-            }
+            Err(error) => error,
+        };
+        let mapped = self.shares().then(|| PeerMemory::of_page(page.as_fd())).and_then(Result::ok);
+        if let Some(peer) = mapped {
+            channel.set_peer(peer);
+            report!(fate INFO, %error,
+                "cannot read the memory of the other process, and maps what it shares"
+            );
+            return Reach::Maps;
         }
+        report!(fate INFO, %error, "cannot read the memory of the other process: rings only");
+        Reach::No
     }
 
     /// The other process asks to move a connection.

@@ -14,11 +14,12 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 /// Bytes of every message.
 pub(super) const LEN: usize = 80;
 
-const MAGIC: u64 = u64::from_be_bytes(*b"iwlocal3");
+const MAGIC: u64 = u64::from_be_bytes(*b"iwlocal4");
 /// Flags.
 const CRC: u8 = 1;
 const TAKEN: u8 = 2;
 const READS: u8 = 4;
+const MAPS: u8 = 8;
 
 /// A message of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,15 +27,26 @@ pub(super) enum Message {
     /// The first one, of the process that has connected, with the memory of the marks, two bells,
     /// and a page of memory if the other process may read this one's.
     Hello,
-    /// The process that says it can read the other's memory, by bytes that it has read there, or
-    /// not. The one that has not connected says it first, with a page of its own.
-    Reach(Option<[u8; 16]>),
+    /// The process says how far it reaches into the other's memory. The one that has not connected
+    /// says it first, with a page of its own.
+    Reach(Reach),
     /// A connection is to move to the ring whose memory comes along.
     Join(Join),
     /// The answer to it.
     Answer(Answer),
-    /// An arena of the process, whose memory comes along, for one that can read it.
+    /// An arena of the process, whose memory comes along, for one that reaches it.
     Arena(Arena),
+}
+
+/// See [`Message::Reach`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Reach {
+    /// Not at all.
+    No,
+    /// It can read all of it, which it shows by bytes that it has read there.
+    Reads([u8; 16]),
+    /// It cannot read it, and maps arenas that it is passed (`IWARP_LOCAL=share`).
+    Maps,
 }
 
 /// See [`Message::Arena`].
@@ -78,10 +90,16 @@ impl Message {
         octets[..8].copy_from_slice(&MAGIC.to_ne_bytes());
         match self {
             Self::Hello => octets[8] = 1,
-            Self::Reach(reads) => {
+            Self::Reach(reach) => {
                 octets[8] = 4;
-                octets[12] = if reads.is_some() { READS } else { 0 };
-                octets[16..32].copy_from_slice(&reads.unwrap_or_default());
+                match reach {
+                    Reach::No => {}
+                    Reach::Reads(read) => {
+                        octets[12] = READS;
+                        octets[16..32].copy_from_slice(read);
+                    }
+                    Reach::Maps => octets[12] = MAPS,
+                }
             }
             Self::Join(Join { slot, crc, secret, local, peer }) => {
                 octets[8] = 2;
@@ -127,7 +145,11 @@ impl Message {
                 let taken = if octets[12] & TAKEN != 0 { Ok(()) } else { Err(octets[13]) };
                 Some(Self::Answer(Answer { slot, taken, crc }))
             }
-            4 => Some(Self::Reach((octets[12] & READS != 0).then(|| part(octets, 16)))),
+            4 => Some(Self::Reach(match octets[12] {
+                READS => Reach::Reads(part(octets, 16)),
+                MAPS => Reach::Maps,
+                _ => Reach::No,
+            })),
             5 => {
                 Some(Self::Arena(Arena { number: slot, len: u64::from_ne_bytes(part(octets, 16)) }))
             }
@@ -182,7 +204,9 @@ mod tests {
         let join = (any::<(u16, bool, u64)>(), addresses(), addresses());
         prop_oneof![
             Just(Message::Hello),
-            any::<Option<[u8; 16]>>().prop_map(Message::Reach),
+            Just(Message::Reach(Reach::No)),
+            Just(Message::Reach(Reach::Maps)),
+            any::<[u8; 16]>().prop_map(|read| Message::Reach(Reach::Reads(read))),
             join.prop_map(|((slot, crc, secret), local, peer)| {
                 Message::Join(Join { slot, crc, secret, local, peer })
             }),

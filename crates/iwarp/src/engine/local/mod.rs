@@ -13,7 +13,8 @@
 //!
 //! If both processes can read each other's memory, each carries out Reads by itself. Each shows the
 //! other a page that tells whether it lives, reads a few random bytes out of the other as a
-//! test, and says what came of it.
+//! test, and says what came of it. An end with `IWARP_LOCAL=share` takes part if its own test
+//! fails, and lets the other take part whose test has failed.
 //!
 //! Only processes of one user do this: a process could have the other wait, by the bells that they
 //! share.
@@ -96,6 +97,8 @@ pub(crate) struct Locals {
     demands_crc: bool,
     /// The memory that other processes may read, where they may.
     showings: Option<Arc<Showings>>,
+    /// Processes that may not read it map arenas of it, too.
+    shares: bool,
     /// The name under which this process listens, and the user that others see there.
     name: Mutex<Option<(u64, u32)>>,
     offers: Mutex<HashMap<u64, Offered>>,
@@ -128,11 +131,13 @@ impl fmt::Debug for Locals {
 
 impl Locals {
     /// The ways of the process whose worker this is. `demands_crc`: rings have CRCs like TCP.
-    /// `readers`: those of this process's memory, if other processes may read it.
+    /// `readers`: those of this process's memory, if other processes may read it; `shares`: others
+    /// of this user may map arenas of it also where they cannot.
     pub(crate) fn new(
         worker: &Arc<Worker>,
         demands_crc: bool,
         readers: Option<&Arc<Readers>>,
+        shares: bool,
     ) -> Arc<Self> {
         // A thread says by its life that this process lives.
         let readers = readers.filter(|_| worker.has_thread());
@@ -141,6 +146,7 @@ impl Locals {
             worker: Arc::clone(worker),
             demands_crc,
             showings: readers.map(|readers| Showings::of(readers)),
+            shares,
             name: Mutex::default(),
             offers: Mutex::default(),
             lines: Mutex::default(),
@@ -266,6 +272,10 @@ impl Offers for Locals {
 
     fn demands_crc(&self) -> bool {
         self.demands_crc
+    }
+
+    fn shares(&self) -> bool {
+        self.shares
     }
 
     fn show(&self) -> Option<(Arc<Shown>, PassedFd)> {

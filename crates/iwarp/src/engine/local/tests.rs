@@ -13,7 +13,7 @@ use std::time::Instant;
 use iwarp_os::local::{Marks, PeerMemory, Ring, StatusPage};
 use iwarp_os::unix::SeqSocket;
 
-use super::message::{Answer, LEN, Message};
+use super::message::{Answer, LEN, Message, Reach};
 use super::*;
 use crate::port::local::{ROOM, Way};
 use crate::port::{Clock, Ends, ManualClock, WakerSlot};
@@ -81,7 +81,7 @@ fn offered(locals: &Locals, end: &Arc<Moves>) -> Offer {
 #[test]
 fn as_many_processes_as_can_wait_come_at_once() {
     let worker = Worker::without_thread(Clock::system()).unwrap();
-    let locals = Locals::new(&worker, false, None);
+    let locals = Locals::new(&worker, false, None, false);
     let come = |port| {
         let end = end(port);
         let Offer { name, secret } = offered(&locals, &end);
@@ -111,7 +111,7 @@ fn as_many_processes_as_can_wait_come_at_once() {
 fn offers_that_were_not_followed_make_room() {
     let clock = ManualClock::new();
     let worker = Worker::without_thread(Clock::from(clock.clone())).unwrap();
-    let locals = Locals::new(&worker, false, None);
+    let locals = Locals::new(&worker, false, None, false);
     let stays = end(1);
     for _ in 0..OFFERS {
         offered(&locals, &stays);
@@ -144,7 +144,7 @@ fn heard(socket: &SeqSocket) -> Option<(Message, Vec<OwnedFd>)> {
 fn a_process_that_says_it_reads_this_one_s_memory_has_to_show_it() {
     for is_honest in [true, false] {
         let worker = Worker::start().unwrap();
-        let locals = Locals::new(&worker, false, Some(&Arc::default()));
+        let locals = Locals::new(&worker, false, Some(&Arc::default()), false);
         let known = end(1);
         let Offer { name, .. } = offered(&locals, &known);
         let socket = SeqSocket::connect(socket_name(name).as_bytes()).unwrap();
@@ -154,11 +154,11 @@ fn a_process_that_says_it_reads_this_one_s_memory_has_to_show_it() {
         let passed: Vec<_> = fds.passed().into_iter().chain([fd.as_fd()]).collect();
         socket.send(&Message::Hello.encode(), &passed).unwrap();
         let (reach, passed) = heard(&socket).unwrap();
-        assert_eq!(reach, Message::Reach(own.secret()));
+        assert_eq!(reach, Message::Reach(Reach::Reads(own.secret().unwrap())));
         let peer = PeerMemory::open(&socket, passed[0].as_fd()).unwrap();
         let mut read = peer.probe().unwrap();
         read[7] ^= u8::from(!is_honest);
-        socket.send(&Message::Reach(Some(read)).encode(), &[]).unwrap();
+        socket.send(&Message::Reach(Reach::Reads(read)).encode(), &[]).unwrap();
         let (_ring, memory) = Ring::create(ROOM).unwrap();
         let (local, peer) = (known.peer, super::tests::own());
         let join = Join { slot: 0, crc: false, secret: 1, local, peer };

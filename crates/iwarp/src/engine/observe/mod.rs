@@ -9,10 +9,12 @@
 //!
 //! ```text
 //!   counters   operations and bytes of a queue pair, by kind
+//!   remarks    requests and completions as comments of a capture
 //!   requests   the requests of a queue pair that are under way, in the order of its queues
 //! ```
 
 mod counters;
+mod remarks;
 mod requests;
 
 use std::fmt::Debug;
@@ -22,7 +24,9 @@ pub use iwarp_mem::{AccessObserver, Span};
 use iwarp_types::{RecvRequest, SendRequest, WorkCompletion};
 
 pub use self::counters::{Counters, Operations};
+pub(crate) use self::remarks::Remarks;
 pub(crate) use self::requests::Observed;
+pub use crate::engine::census::WaitingCall;
 use crate::engine::event::AsyncEvent;
 
 /// Observer of all that the devices of a process do. Each method does nothing by default.

@@ -47,6 +47,16 @@ impl Profile {
         u8::try_from(place + 1).ok()
     }
 
+    /// The number among the ports of all devices of that with the number `port`, or with an address
+    /// of this host where that is 0, as long as it is on none.
+    pub(crate) fn port_among_all(&self, port: u8, local: Option<IpAddr>) -> usize {
+        let number = match port {
+            0 if !self.several.is_empty() => local.and_then(|local| self.port_at(local)),
+            number => Some(number),
+        };
+        self.port_or_any(number.unwrap_or(0)).among_all
+    }
+
     /// The interfaces of its ports; none: all interfaces.
     pub(crate) fn interfaces(&self) -> impl Iterator<Item = &str> {
         self.ports().iter().filter_map(|port| port.interface.as_deref())
@@ -144,6 +154,23 @@ mod tests {
         let (_, device) = on(&["no such one", "nor this"]);
         assert_eq!(device.port_at(LOCALHOST), Some(1));
         assert!(device.has(LOCALHOST));
+    }
+
+    #[test]
+    fn ports_are_numbered_among_those_of_all_devices() {
+        let named = |name: &str, more: &[&str]| {
+            let device = NamedDevice::new(name).interface("no such one".to_owned());
+            device.more_interfaces(more.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
+        };
+        let devices = vec![named("a", &["nor this"]), named("b", &[]), named("c", &["lo", "none"])];
+        let all = Profiles::new(&Options::for_any_program().devices(devices));
+        let number = |place, port, local| all.get(place).unwrap().port_among_all(port, local);
+        assert_eq!([1, 2].map(|port| number(0, port, None)), [0, 1]);
+        assert_eq!((number(1, 1, None), number(1, 0, Some(LOCALHOST))), (2, 2));
+        assert_eq!([1, 2, 3].map(|port| number(2, port, Some(LOCALHOST))), [3, 4, 5]);
+        // One that is on no port yet counts on that of its address.
+        assert_eq!((number(2, 0, Some(LOCALHOST)), number(2, 0, None)), (4, 3));
+        assert_eq!(all.port_interfaces().count(), 6);
     }
 
     #[test]

@@ -80,6 +80,10 @@ macro_rules! pass_on {
             self.$field.leave_but(group, interfaces);
         }
 
+        fn leave_by(&self, interfaces: &[String]) {
+            self.$field.leave_by(interfaces);
+        }
+
         fn has_input(&self) -> std::io::Result<bool> {
             self.$field.has_input()
         }

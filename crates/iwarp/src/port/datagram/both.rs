@@ -95,6 +95,11 @@ impl DatagramPort for BothFamilies {
         self.of(group).leave_but(group, interfaces);
     }
 
+    fn leave_by(&self, interfaces: &[String]) {
+        self.v4.leave_by(interfaces);
+        self.v6.leave_by(interfaces);
+    }
+
     fn arrived_at(&self, group: IpAddr) -> Option<u32> {
         self.of(group).arrived_at(group)
     }

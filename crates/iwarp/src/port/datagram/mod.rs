@@ -206,6 +206,10 @@ pub trait DatagramPort: Send + Sync + Debug {
     /// Takes [`Self::join`] and [`Self::join_at`] back at all interfaces but these, which are some.
     fn leave_but(&self, _group: IpAddr, _interfaces: &[u32]) {}
 
+    /// Packets to other hosts from an address of one of these interfaces leave by that, where the
+    /// routes have a way there. A port that knows no interfaces has no say in it.
+    fn leave_by(&self, _interfaces: &[String]) {}
+
     /// The interface at which the packet to a group of this family arrived that was handed out
     /// last; `None` where that is not known.
     fn arrived_at(&self, _group: IpAddr) -> Option<u32> {

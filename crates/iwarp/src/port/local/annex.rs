@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use iwarp_os::local::Ring;
 
-use crate::port::traffic;
+use crate::port::traffic::Account;
 
 /// The annexes of both ends of a connection. They stay, with what the peer has left in its own, for
 /// as long as this object, also when the connection is over or the peer has died.
@@ -20,11 +20,12 @@ pub struct Annex {
     ring: Arc<Ring>,
     /// Bytes of a packet of TCP, by which traffic is counted.
     packet: usize,
+    account: Account,
 }
 
 impl Annex {
-    pub(super) fn new(ring: &Arc<Ring>, packet: usize) -> Self {
-        Self { ring: Arc::clone(ring), packet: packet.max(1) }
+    pub(super) fn new(ring: &Arc<Ring>, packet: usize, account: &Account) -> Self {
+        Self { ring: Arc::clone(ring), packet: packet.max(1), account: account.clone() }
     }
 
     /// Bytes of an annex.
@@ -45,7 +46,7 @@ impl Annex {
 
     /// The peer was told of so many bytes.
     pub fn has_left(&self, octets: usize) {
-        traffic::sent(octets, || octets.div_ceil(self.packet));
+        self.account.sent(octets, || octets.div_ceil(self.packet));
     }
 
     /// Copies bytes out of the peer's annex, which holds any bytes the peer likes.
@@ -55,7 +56,7 @@ impl Annex {
     /// `InvalidInput` beyond the end; `ENODEV` in a forked child.
     pub fn fetch(&self, at: usize, room: &mut [u8]) -> io::Result<()> {
         self.ring.fetch(at, room)?;
-        traffic::received(room.len(), || room.len().div_ceil(self.packet));
+        self.account.received(room.len(), || room.len().div_ceil(self.packet));
         Ok(())
     }
 }

@@ -38,7 +38,9 @@ use iwarp_types::{Access, AtomicOp};
 pub use self::annex::Annex;
 pub(crate) use self::channel::Channel;
 pub(crate) use self::shown::{Showings, Shown};
-use super::{Descriptors, Ends, Port, Readiness, Settings, Waker, WakerSlot, traffic};
+use super::{Descriptors, Ends, Port, Readiness, Settings, Waker, WakerSlot};
+use crate::capture::{self, Tap, Watch};
+use crate::port::traffic::Account;
 
 /// Bytes of a ring for one direction, of which only those are present that were used. On a busy
 /// machine an end fills the ring while the other waits for a CPU: with 512 KiB large messages were
@@ -84,13 +86,17 @@ pub(crate) struct LocalPort {
     awaits: AtomicU64,
     /// Memory that the peer has asked for, the last of each place.
     asked: [AtomicU32; 64],
+    /// Bytes of a segment of TCP, once that was asked for.
+    segment: OnceLock<usize>,
     waker: Arc<WakerSlot>,
+    account: Account,
 }
 
 impl LocalPort {
     /// A connection by TCP that may move.
     pub(crate) fn new(line: Box<dyn Port>) -> Self {
         let none = || AtomicBool::new(false);
+        let account = Account::at(line.ends().local.map(|local| local.ip()));
         Self {
             line,
             sent: AtomicU64::new(0),
@@ -104,7 +110,9 @@ impl LocalPort {
             line_spoke: none(),
             awaits: AtomicU64::new(0),
             asked: [const { AtomicU32::new(0) }; 64],
+            segment: OnceLock::new(),
             waker: Arc::default(),
+            account,
         }
     }
 
@@ -120,7 +128,7 @@ impl LocalPort {
 
     /// The memory beside the ring, once there is a way.
     pub(crate) fn annex(&self) -> Option<Annex> {
-        Some(Annex::new(&self.way.get()?.ring, self.line.max_segment()))
+        Some(Annex::new(&self.way.get()?.ring, self.line.max_segment(), &self.account))
     }
 
     /// The peer has the way as well, and wants CRCs there or not.
@@ -269,12 +277,12 @@ impl LocalPort {
 
     /// This end has read so many bytes of the peer's memory.
     pub(crate) fn count_read(&self, len: usize) {
-        traffic::received(len, || self.packets(len));
+        self.account.received(len, || self.packets(len));
     }
 
     /// This end has written so many bytes into the peer's memory.
     pub(crate) fn count_written(&self, len: usize) {
-        traffic::sent(len, || self.packets(len));
+        self.account.sent(len, || self.packets(len));
     }
 
     /// True if this process can read the peer's memory.
@@ -306,21 +314,40 @@ impl LocalPort {
         len: usize,
         access: Access,
     ) -> Option<Reach<'_>> {
+        if self.is_settled() { self.shown(key, first, len, access) } else { None }
+    }
+
+    /// True if the peer has dealt with all that was sent. False is no promise: it says so only once
+    /// it was asked here.
+    #[inline]
+    pub(crate) fn is_settled(&self) -> bool {
+        self.way_out().is_some_and(|way| way.ring.is_settled())
+    }
+
+    /// As [`Self::reach`], also before the peer has dealt with all that was sent.
+    #[inline]
+    pub(crate) fn shown(
+        &self,
+        key: u32,
+        first: u64,
+        len: usize,
+        access: Access,
+    ) -> Option<Reach<'_>> {
         let way = self.way_out()?;
         let peer = way.channel.peer()?;
         // Mostly the core knows of an end first.
         if way.ring.is_ended() || way.channel.is_over() {
             return None;
         }
-        let is_settled = way.ring.is_settled();
-        let (range, found) = way.ring.shown(key).filter(|_| is_settled)?;
+        let (range, found) = way.ring.shown(key)?;
         let at = first.checked_sub(range.first)?;
         let is_within = at.checked_add(len as u64).is_some_and(|end| end <= range.len);
         let part = RemotePart::new(range.address.checked_add(at)?, len as u64)?;
         let mapped = range.place.and_then(|place| {
             Some((way.channel.arena(place.arena)?, place.offset.checked_add(at)?))
         });
-        let may = is_within && range.access.contains(access);
+        let may =
+            is_within && range.access.contains(access) && (mapped.is_some() || peer.is_read());
         may.then_some(Reach { way, peer, part, mapped, range, found })
     }
 
@@ -350,17 +377,25 @@ impl LocalPort {
 
     /// Packets that TCP would have made of so many bytes.
     fn packets(&self, octets: usize) -> usize {
-        octets.div_ceil(self.line.max_segment().max(1))
+        // TCP is idle by now, and to ask the system costs more than most messages do here.
+        let segment = self.segment.get_or_init(|| self.line.max_segment().max(1));
+        octets.div_ceil(*segment)
+    }
+
+    /// The connection, where a capture is on.
+    #[cold]
+    pub(crate) fn watch(&self) -> Option<Watch<'_>> {
+        let ends = || {
+            let Ends { local, peer } = self.line.ends();
+            (local, peer)
+        };
+        self.line.tap()?.watch(ends)
     }
 
     fn receive_by(&self, way: &Way, parts: &mut [IoPartMut<'_>]) -> io::Result<usize> {
         match way.ring.recv(parts) {
             Ok(n) => {
-                self.came_by_way.store(true, Ordering::Relaxed);
-                traffic::received(n, || self.packets(n));
-                if way.ring.owes_room() {
-                    way.channel.mark(way.slot);
-                }
+                self.taken(way, parts, n);
                 Ok(n)
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -372,6 +407,40 @@ impl LocalPort {
             }
             error => error,
         }
+    }
+
+    /// Bytes were received by the way.
+    #[inline]
+    fn taken(&self, way: &Way, parts: &mut [IoPartMut<'_>], n: usize) {
+        self.came_by_way.store(true, Ordering::Relaxed);
+        if capture::is_on() {
+            self.tell_taken(parts, n);
+        }
+        self.account.received(n, || self.packets(n));
+        if way.ring.owes_room() {
+            way.channel.mark(way.slot);
+        }
+    }
+
+    /// Tells the capture.
+    #[cold]
+    fn tell_taken(&self, parts: &mut [IoPartMut<'_>], n: usize) {
+        if let Some(mut watch) = self.watch() {
+            watch.by_memory(self.came_with() == Some(false), false);
+            watch.received(parts, &Ok(n));
+        }
+    }
+
+    /// Sends by the way, with the capture locked.
+    #[cold]
+    fn send_watched(&self, way: &Way, parts: &[IoPart<'_>]) -> io::Result<usize> {
+        let watch = self.watch();
+        let sent = way.ring.send(parts)?;
+        if let Some(mut watch) = watch {
+            watch.by_memory(self.may_send_bare(), true);
+            watch.moved(true, parts, sent);
+        }
+        Ok(sent)
     }
 
     /// The ring is empty, and the life line may have ended.
@@ -391,9 +460,20 @@ impl LocalPort {
         };
         // The peer has put bytes into the ring, and ended it, before its line ended.
         match way.ring.recv(parts) {
-            Err(nothing) if nothing.kind() == io::ErrorKind::WouldBlock => Err(error),
+            Err(nothing) if nothing.kind() == io::ErrorKind::WouldBlock => {
+                if capture::is_on()
+                    && let Some(mut watch) = self.watch()
+                {
+                    watch.by_memory(false, false);
+                    watch.reset(false);
+                }
+                Err(error)
+            }
             rest => {
                 self.line_spoke.store(true, Ordering::Release);
+                if let Ok(n) = rest {
+                    self.taken(way, parts, n);
+                }
                 rest
             }
         }
@@ -406,8 +486,11 @@ impl Port for LocalPort {
             if way.channel.is_over() {
                 return Err(io::ErrorKind::ConnectionReset.into());
             }
-            let sent = way.ring.send(parts)?;
-            traffic::sent(sent, || self.packets(sent));
+            let sent = match capture::is_on() {
+                true => self.send_watched(way, parts)?,
+                false => way.ring.send(parts)?,
+            };
+            self.account.sent(sent, || self.packets(sent));
             way.channel.mark(way.slot);
             return Ok(sent);
         }
@@ -487,6 +570,15 @@ impl Port for LocalPort {
 
     fn begin(&mut self, settings: &Settings<'_>) -> io::Result<()> {
         self.line.begin(settings)
+    }
+
+    fn tap(&self) -> Option<&Tap> {
+        self.line.tap()
+    }
+
+    fn count_on(&mut self, port: usize) {
+        self.account = Account::of(port);
+        self.line.count_on(port);
     }
 
     fn reset_on_close(&self) {

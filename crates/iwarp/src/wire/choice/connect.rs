@@ -24,7 +24,7 @@ use crate::engine::accept_set::AcceptSet;
 use crate::engine::endpoint::{CoreConfig, Endpoint, EndpointCore};
 use crate::engine::options::Wire;
 use crate::engine::profile::{Profile, Profiles, no_device};
-use crate::port::Acceptor;
+use crate::port::{Acceptor, traffic};
 use crate::wire::iwarp::rendezvous::{Rendezvous, RendezvousListeners};
 use crate::wire::roce::manager::ConnectionManager;
 use crate::wire::roce::mux::MuxPlace;
@@ -58,6 +58,7 @@ impl Wires {
     /// The wires of any device. `wing`: the program's own, in place of both.
     pub(crate) fn new(engine: &Arc<Engine>, wing: Option<Arc<dyn Wing>>) -> Arc<Self> {
         let profiles = Arc::new(Profiles::new(&engine.options));
+        traffic::set_ports(profiles.port_interfaces());
         let profile = Arc::clone(profiles.any());
         let rendezvous = RendezvousListeners::new(engine);
         let common = Arc::new(Common { profiles, mux: Arc::default(), rendezvous, wing });

@@ -61,6 +61,8 @@ fn told(options: &Options) -> Capabilities {
     };
     match options.local {
         LocalPath::Off => seen,
-        LocalPath::Auto | LocalPath::Rings | LocalPath::Require => seen.union(Capabilities::LOCAL),
+        LocalPath::Auto | LocalPath::Rings | LocalPath::Require | LocalPath::Share => {
+            seen.union(Capabilities::LOCAL)
+        }
     }
 }

@@ -55,6 +55,7 @@ mod receive;
 mod send;
 mod shared;
 mod spare;
+mod waiting;
 mod watch;
 
 use std::io;
@@ -72,6 +73,7 @@ use self::close::Intent;
 use self::dealt::Dealt;
 use self::flags::{
     AWAITS_WRITING, CLOSED, END_HELD, Flags, HELD, READ_ENDED, READ_STALLED, WRITE_BLOCKED,
+    WRITE_ENDED,
 };
 use self::local::Local;
 use self::reactor::Reactor;
@@ -94,8 +96,10 @@ use crate::engine::sync::{AtomicU64, Mutex, Ordering};
 use crate::engine::token::Token;
 use crate::engine::worker::Deadline;
 use crate::engine::writing::Writing;
+use crate::port::canonical;
 use crate::port::local::LocalPort;
 use crate::port::{Descriptors, Port, Vitals};
+use crate::report::Object;
 
 /// A stream bound to a queue pair.
 #[derive(Debug)]
@@ -318,6 +322,29 @@ impl StreamMover for Link {
     fn break_off(&self) {
         self.stream.reset_on_close();
         self.detach();
+    }
+
+    fn describe(&self, to: &mut Object) {
+        let ends = self.stream.ends();
+        if let Some(local) = ends.local {
+            to.text("local", canonical(local));
+        }
+        to.text("peer", canonical(ends.peer));
+        to.text("path", if self.has_moved() { "memory" } else { "tcp" });
+        to.flag("full", self.flags.has(WRITE_BLOCKED));
+        to.flag("read_stalled", self.flags.has(READ_STALLED));
+        to.flag("read_ended", self.flags.has(READ_ENDED));
+        to.flag("write_ended", self.flags.has(WRITE_ENDED));
+        to.number("direct_reads", self.direct_reads());
+        to.number("direct_writes", self.direct_writes());
+        if let Some(vitals) = self.vitals() {
+            let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+            to.count("unacknowledged", vitals.outstanding);
+            to.number("retransmits", vitals.retransmits);
+            to.number("window_probes", vitals.probes);
+            to.number("last_ack_ms", millis(vitals.last_ack));
+            to.number("last_data_ms", millis(vitals.last_data));
+        }
     }
 
     fn peer(&self) -> String {

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::ops::RangeInclusive;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use iwarp_mem::OutOfMemory;
@@ -24,6 +24,7 @@ use iwarp_roce::wire::{Burst, Counters, PORT, Packet, Path, Psn, Received, recei
 use iwarp_types::CommIds;
 use iwarp_types::{AddressVector, Digest, Time};
 
+use crate::capture::{Datagram, watch_datagrams};
 use crate::engine::clock::now;
 use crate::engine::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
 use crate::engine::tasks::{Task, Tasks};
@@ -67,7 +68,12 @@ pub(crate) struct Gsi {
     has_outgoing: AtomicBool,
     psn: AtomicU32,
     carers: Mutex<Vec<Weak<Carer>>>,
+    /// See [`Self::receive_before_by`].
+    receive_before: OnceLock<ReceiveBefore>,
 }
+
+/// See [`Gsi::receive_before_by`].
+type ReceiveBefore = Box<dyn Fn() + Send + Sync>;
 
 /// The memory for ICRCs of packets that the broker handed on.
 struct Checks {
@@ -93,7 +99,15 @@ impl Gsi {
             has_outgoing: AtomicBool::new(false),
             psn: AtomicU32::new(0),
             carers: Mutex::default(),
+            receive_before: OnceLock::new(),
         })
+    }
+
+    /// Has the port read by this before datagrams that came another way are handed on: a peer that
+    /// disconnects has acknowledged what came to it before, which its DREQ by way of the broker
+    /// overtakes easily. A thread that is held up in the midst of reading is waited for briefly.
+    pub(super) fn receive_before_by(&self, receive: impl Fn() + Send + Sync + 'static) {
+        let _ = self.receive_before.set(Box::new(receive));
     }
 
     /// The handler. All devices that use the port share it: `make` is called if there is none. It
@@ -191,6 +205,11 @@ impl Gsi {
             share.turn(now().0);
             std::iter::from_fn(|| share.next_mad()).collect::<Vec<_>>()
         });
+        if !mads.is_empty()
+            && let Some(receive) = self.receive_before.get()
+        {
+            receive();
+        }
         for mad in mads {
             self.check(&mad);
         }
@@ -224,6 +243,10 @@ impl Gsi {
     fn check(&self, mad: &Mad) {
         let address = AddressVector::new(mad.from.ip(), mad.to);
         let path = Path { destination_port: PORT, ..Path::new(address, mad.from.port()) };
+        if let Some(watch) = watch_datagrams() {
+            let datagram = Datagram { path, octets: &mad.octets[..], number: 0 };
+            watch.moved(false, std::iter::once(datagram));
+        }
         let octets = {
             let mut checks = self.checks.lock();
             let Checks { ids, counters } = &mut *checks;

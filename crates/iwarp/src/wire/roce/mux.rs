@@ -310,12 +310,16 @@ impl PacketMover<Endpoint> for Mux {
 
 impl Mux {
     fn of(engine: &Engine, patience: Duration) -> io::Result<Arc<Self>> {
-        Ok(Self::new(engine.open_datagrams(patience)?, engine.clock.clone())?)
+        let shared = engine.open_datagrams(patience)?;
+        let devices = engine.options.visible_devices();
+        let bound = devices.iter().flat_map(|device| device.port_interfaces());
+        shared.0.leave_by(&bound.flatten().map(str::to_owned).collect::<Vec<_>>());
+        Ok(Self::new(shared, engine.clock.clone())?)
     }
 
     fn new((port, share): Shared, clock: Clock) -> Result<Arc<Self>, OutOfMemory> {
         let (gsi, rx, tx) = (Arc::new(Gsi::new(share)?), Rx::new()?, Tx::new(&*port)?);
-        Ok(Arc::new_cyclic(|itself| Self {
+        let mux = Arc::new_cyclic(|itself| Self {
             itself: Weak::clone(itself),
             gsi,
             waker: MemberWaker::of_datagrams(&*port),
@@ -334,7 +338,16 @@ impl Mux {
             keepers: AtomicU32::new(0),
             places: Mutex::default(),
             worker: Mutex::new(Weak::new()),
-        }))
+        });
+        let weak = Arc::downgrade(&mux);
+        mux.gsi.receive_before_by(move || {
+            if let Some(mux) = weak.upgrade() {
+                mux.receive();
+                // Another thread may have been at it.
+                mux.rx.settle();
+            }
+        });
+        Ok(mux)
     }
 
     /// Queue pair 1.

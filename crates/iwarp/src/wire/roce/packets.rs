@@ -16,6 +16,7 @@ use super::prospect::{ask, listener_for};
 use crate::engine::endpoint::{Endpoint, Multicast, WireCore};
 use crate::engine::fate::Fate;
 use crate::engine::options::Wire;
+use crate::report::Object;
 
 impl WireCore for Qp {
     fn wire(&self) -> Option<Wire> {
@@ -28,6 +29,17 @@ impl WireCore for Qp {
 
     fn multicast(&mut self) -> Option<&mut dyn Multicast> {
         self.ud().map(|ud| ud as &mut dyn Multicast)
+    }
+
+    fn describe(&self, to: &mut Object) {
+        if let Some(attributes) = self.attributes() {
+            to.object("packets", |to| {
+                to.text("local", attributes.path.address.source);
+                to.text("peer", attributes.path.address.destination);
+                to.number("peer_qp", attributes.dest_qp);
+                to.count("mtu", attributes.mtu.octets());
+            });
+        }
     }
 
     fn begin_fate(&self, qp: u32) -> Option<Arc<Fate>> {

@@ -88,7 +88,7 @@ impl Peer {
 fn a_process_that_hears_no_answers_is_asked_to_wait() {
     let worker = Worker::without_thread(Clock::system()).unwrap();
     let mut turner = worker.turner();
-    let locals = Locals::new(&worker, false, None);
+    let locals = Locals::new(&worker, false, None, false);
     let peer = Peer::begin(offered(&locals, &end(1)).name);
     let (mut ends, mut answers, mut had_to_wait) = (Vec::new(), 0, false);
     for slot in 0..BURST {
@@ -128,7 +128,7 @@ fn connections_wait_for_a_process_that_reads_no_questions() {
     let end_of_patience = clock.now() + PATIENCE;
     let worker = Worker::without_thread(Clock::from(clock.clone())).unwrap();
     let mut turner = worker.turner();
-    let locals = Locals::new(&worker, false, None);
+    let locals = Locals::new(&worker, false, None, false);
     let (name, listener) = listening();
     let ends: Vec<_> = (1..=BURST).map(end).collect();
     for (end, secret) in ends.iter().zip(0..) {
@@ -161,7 +161,7 @@ fn a_line_of_a_former_user_takes_no_more_connections() {
     in_own_thread(|| {
         let worker = Worker::without_thread(Clock::system()).unwrap();
         let mut turner = worker.turner();
-        let locals = Locals::new(&worker, false, None);
+        let locals = Locals::new(&worker, false, None, false);
         let (first, second) = (undecided(1), undecided(2));
         let Offer { name, secret } = offered(&locals, &first);
         let later = offered(&locals, &second).secret;
@@ -186,7 +186,7 @@ fn a_line_of_a_former_user_asks_no_more() {
     in_own_thread(|| {
         let worker = Worker::without_thread(Clock::system()).unwrap();
         let mut turner = worker.turner();
-        let locals = Locals::new(&worker, false, None);
+        let locals = Locals::new(&worker, false, None, false);
         let (first, second) = (undecided(1), undecided(2));
         let (name, listener) = listening();
         let mut follow = |end: &Arc<Moves>| {
@@ -238,7 +238,7 @@ impl Subscriber for Lines {
 #[test]
 fn a_greeting_without_its_descriptors_is_explained() {
     let worker = Worker::without_thread(Clock::system()).unwrap();
-    let locals = Locals::new(&worker, false, None);
+    let locals = Locals::new(&worker, false, None, false);
     let name = offered(&locals, &end(1)).name;
     let socket = SeqSocket::connect(socket_name(name).as_bytes()).unwrap();
     socket.send(&Message::Hello.encode(), &[socket.as_fd()]).unwrap();

@@ -94,7 +94,7 @@ impl Link {
     fn attach_by(
         endpoint: &Arc<Endpoint>,
         establish: &mut dyn FnMut(&mut dyn EndpointCore),
-        stream: Box<dyn Port>,
+        mut stream: Box<dyn Port>,
         terms: Option<&Negotiated>,
         (connection, peer_qp): (u64, Option<u32>),
         observer: Option<Arc<dyn ConnectionObserver>>,
@@ -102,6 +102,8 @@ impl Link {
     ) -> io::Result<()> {
         iwarp_mem::afford()?;
         iwarp_mem::keep_fault_handler();
+        let local = stream.ends().local.map(|local| local.ip());
+        stream.count_on(endpoint.profile.port_among_all(endpoint.port(), local));
         let loan = endpoint.engine.send_memory.lend();
         let fate = fate::of_stream(endpoint.id(), peer_qp, stream.ends(), terms);
         let link = Self::new(endpoint, stream, terms, loan, fate.clone());

@@ -22,12 +22,29 @@ pub(super) struct Dealt {
     moved_at: AtomicU64,
     /// The bytes behind that of which the core was told.
     told: AtomicU64,
+    /// Requests wait to be carried out until the peer has dealt with all that was sent.
+    holds: AtomicBool,
 }
 
 impl Dealt {
     pub(super) fn new() -> Self {
         let zero = || AtomicU64::new(0);
-        Self { awaited: AtomicBool::new(false), moved_at: zero(), told: zero() }
+        let no = || AtomicBool::new(false);
+        Self { awaited: no(), moved_at: zero(), told: zero(), holds: no() }
+    }
+
+    /// Requests wait so from now on, or not. The thread that reports completions looks afterwards.
+    pub(super) fn hold(&self, holds: bool) {
+        self.holds.store(holds, Ordering::SeqCst);
+    }
+
+    /// The position of the stream behind so many bytes that were sent since it has moved.
+    pub(super) fn position(&self, upto: u64) -> u64 {
+        self.moved_at.load(Ordering::Acquire) + upto
+    }
+
+    pub(super) fn holds(&self) -> bool {
+        self.holds.load(Ordering::SeqCst)
     }
 }
 
@@ -56,6 +73,16 @@ impl Link {
         {
             self.tell_dealt(port);
         }
+        if self.dealt.holds()
+            && let Some(port) = self.stream.local()
+        {
+            if port.is_settled() {
+                self.send();
+            } else if !self.dealt.awaited.load(Ordering::Acquire) {
+                // The thread that told before has not seen that requests wait.
+                self.await_dealing();
+            }
+        }
     }
 
     fn tell_dealt(&self, port: &LocalPort) {
@@ -65,9 +92,9 @@ impl Link {
         let told = self.endpoint.tell_core_of(self, |qp: &mut Qp| {
             // Another thread may have told more.
             let upto = upto.max(self.dealt.told.load(Ordering::Acquire));
-            qp.peer_has(self.dealt.moved_at.load(Ordering::Acquire) + upto);
+            qp.peer_has(self.dealt.position(upto));
             self.dealt.told.store(upto, Ordering::Release);
-            let awaited = qp.awaits_acknowledgement();
+            let awaited = qp.awaits_acknowledgement() || (self.dealt.holds() && !port.is_settled());
             self.dealt.awaited.store(awaited, Ordering::Release);
             awaited.then_some(upto)
         });

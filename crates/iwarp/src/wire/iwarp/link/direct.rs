@@ -18,10 +18,11 @@ use iwarp_types::{Access, Payload, RemoteAccess, Sge};
 
 use super::Link;
 use super::pipes::Incoming;
+use crate::capture::{self, Remote};
 use crate::engine::mover::{AtOnce, DirectAtomic, DirectRead, DirectWrite};
 use crate::engine::policy::table::DIRECT_READ;
 use crate::engine::sync::Ordering;
-use crate::port::local::Stored;
+use crate::port::local::{LocalPort, Reach, Stored};
 
 /// Elements of a request that is carried out at once.
 const ELEMENTS: usize = 4;
@@ -34,8 +35,8 @@ impl Link {
         let len: usize = read.room.iter().map(|sge| sge.length as usize).sum();
         let Some(port) = self.stream.local() else { return false };
         let reach = port.reach(read.stag.0, read.to.0, len, Access::REMOTE_READ);
-        let is_long = len as u64 > DIRECT_READ;
-        let Some(reach) = reach.filter(|reach| reach.is_mapped() || !is_long) else {
+        let is_cheap = read.is_alone && len as u64 <= DIRECT_READ;
+        let Some(reach) = reach.filter(|reach| reach.is_mapped() || is_cheap) else {
             return false;
         };
         let Some(guards) = self.guards(read.room, true) else { return false };
@@ -43,8 +44,14 @@ impl Link {
         for (part, guard) in room.iter_mut().zip(guards.iter().flatten()) {
             *part = IoPartMut::from(guard);
         }
-        if !reach.copy(&mut room[..read.room.len()]) {
+        let room = &mut room[..read.room.len()];
+        if !reach.copy(room) {
             return false;
+        }
+        if capture::is_on()
+            && let Some(mut watch) = port.watch()
+        {
+            watch.read(Remote { stag: read.stag, to: read.to }, room, len);
         }
         self.observe(&guards, true);
         true
@@ -57,9 +64,9 @@ impl Link {
 
     fn try_write(&self, write: &DirectWrite<'_>) -> Option<AtOnce> {
         let (skipped, len) = (write.range.start, write.range.end - write.range.start);
-        let to = write.to.advanced(skipped).0;
-        let reach =
-            self.stream.local()?.reach(write.stag.0, to, len as usize, Access::REMOTE_WRITE)?;
+        let to = write.to.advanced(skipped);
+        let port = self.stream.local()?;
+        let reach = port.reach(write.stag.0, to.0, len as usize, Access::REMOTE_WRITE)?;
         if !reach.is_mapped() {
             return None;
         }
@@ -67,7 +74,8 @@ impl Link {
             Payload::Sges(sges) => sges,
             Payload::Inline(octets) => {
                 let part = octets.get(skipped as usize..write.range.end as usize)?;
-                return Some(reach.write(&[IoPart::new(part)]).into());
+                let from = [IoPart::new(part)];
+                return Some(write_to(port, &reach, Remote { stag: write.stag, to }, &from));
             }
             _ => return None,
         };
@@ -76,7 +84,8 @@ impl Link {
         for (part, guard) in from.iter_mut().zip(guards.iter().flatten()) {
             *part = IoPart::from(guard);
         }
-        let written = reach.write(cut(&mut from, skipped as usize, len as usize)).into();
+        let from = cut(&mut from, skipped as usize, len as usize);
+        let written = write_to(port, &reach, Remote { stag: write.stag, to }, from);
         if written == AtOnce::Done && write.range.end == write.payload.len() {
             self.observe(&guards, false);
         }
@@ -103,6 +112,11 @@ impl Link {
             Stored::No => return None,
             Stored::Lost => return Some(AtOnce::Lost),
         };
+        if capture::is_on()
+            && let Some(mut watch) = port.watch()
+        {
+            watch.updated(Remote { stag: atomic.stag, to: atomic.to }, atomic.op, before);
+        }
         let _ = IoPartMut::scatter(&mut [IoPartMut::from(&guard)], &before.to_ne_bytes());
         self.observe(&[Some(guard), None, None, None], true);
         Some(AtOnce::Done)
@@ -200,6 +214,33 @@ impl Link {
             port.show(stag.0, first.0, memory, access);
         });
     }
+}
+
+/// Writes bytes to the peer's memory.
+#[inline]
+fn write_to(port: &LocalPort, reach: &Reach<'_>, there: Remote, from: &[IoPart<'_>]) -> AtOnce {
+    if capture::is_on() {
+        write_watched(port, reach, there, from)
+    } else {
+        reach.write(from).into()
+    }
+}
+
+/// As [`write_to`], with the capture locked: the answer comes behind it.
+#[cold]
+fn write_watched(
+    port: &LocalPort,
+    reach: &Reach<'_>,
+    there: Remote,
+    from: &[IoPart<'_>],
+) -> AtOnce {
+    let watch = port.watch();
+    let stored = reach.write(from);
+    if let (Some(mut watch), Stored::Done(())) = (watch, &stored) {
+        let len = from.iter().map(IoPart::len).sum();
+        watch.wrote(there, from, len);
+    }
+    stored.into()
 }
 
 impl From<Stored<()>> for AtOnce {

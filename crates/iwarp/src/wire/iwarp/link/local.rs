@@ -237,7 +237,8 @@ impl Link {
         let engine = &self.endpoint.engine;
         let make = || {
             let readers = engine.options.local.reaches_memory().then(|| engine.memory.readers());
-            Locals::new(&engine.worker, engine.options.demands_crc, readers)
+            let shares = engine.options.local == LocalPath::Share;
+            Locals::new(&engine.worker, engine.options.demands_crc, readers, shares)
         };
         let kept: Arc<Arc<Locals>> = engine.kept_or(make);
         Arc::clone(&kept)

@@ -16,8 +16,10 @@ use iwarp_types::{Accessor, Disposition, Time};
 use super::close::Intent;
 use super::flags::{AWAITS_WRITING, PEER_WATCHED, WRITE_BLOCKED, WRITE_ENDED};
 use super::pipes::Outgoing;
+use super::waiting::Hold;
 use super::{Link, bad_address};
 use crate::engine::group::Member;
+use crate::engine::mover::StreamMover;
 use crate::port::Port;
 use crate::port::local::LocalPort;
 
@@ -46,6 +48,8 @@ pub(super) struct Tx {
     /// There was no memory for a transmit queue, or in a ring, and a timer tries again at this
     /// time.
     starved_until: Option<Time>,
+    /// Requests that wait to be carried out.
+    hold: Hold,
 }
 
 impl Tx {
@@ -63,6 +67,7 @@ impl Tx {
             next_mss_check: if unit.is_some() { u64::MAX } else { FIRST_MSS_CHECK },
             may_switch: stream.local().is_some(),
             starved_until: None,
+            hold: Hold::default(),
         }
     }
 
@@ -124,9 +129,15 @@ impl Link {
                     }
                 }
             }
-            let admitted = iwarp_mem::admit_faults();
-            let more = tx.outgoing.transmit(endpoint, memory, out, self.budget);
-            drop(admitted);
+            if endpoint.leaves_to_do() || self.dealt.holds() {
+                self.carry_out_waiting(&mut tx.hold);
+            }
+            // A stream that always has more to send would find no end between two units.
+            let ends_unit = tx.may_switch && !out.is_empty() && self.moves();
+            let more = ends_unit || {
+                let _admitted = iwarp_mem::admit_faults();
+                tx.outgoing.transmit(endpoint, memory, out, self.budget)
+            };
             if out.is_empty() {
                 break;
             }

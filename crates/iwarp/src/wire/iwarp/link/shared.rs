@@ -31,6 +31,14 @@ impl WireCore for Qp {
     fn post_done(&mut self, request: &SendRequest<'_>) -> Result<(), PostError> {
         self.post_done(request)
     }
+
+    fn may_be_done_next(&self, number: u64) -> bool {
+        self.may_be_done_next(number)
+    }
+
+    fn was_done(&mut self, number: u64) {
+        self.was_done(number);
+    }
 }
 
 impl Shared for Endpoint {

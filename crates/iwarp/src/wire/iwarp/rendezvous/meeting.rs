@@ -589,6 +589,7 @@ impl Rendezvous {
         }
         // The peer does not wait for ever, and this process may have slept since it answered.
         let is_there = if line.is_quiet() { Ok(()) } else { Err(closed()) };
+        line.set_aside(true, proof.len());
         let sent = is_there.and_then(|()| line.send(&proof));
         match sent.and_then(|()| operate(line, &self.engine().options)) {
             Ok(stream) => self.met(state, stream, &terms, claim),

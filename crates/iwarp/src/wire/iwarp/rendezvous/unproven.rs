@@ -97,6 +97,7 @@ impl Proving {
         request: Vec<u8>,
         reply: Vec<u8>,
     ) -> Self {
+        line.set_aside(false, PROOF);
         Self { line, terms, key, request, reply, received: Vec::new() }
     }
 

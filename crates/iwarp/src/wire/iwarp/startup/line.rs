@@ -13,6 +13,7 @@ use iwarp_proto::mpa::startup::{Config, Initiator, Negotiated, Reply, Request, R
 use iwarp_proto::mpa::wire::Frame;
 use iwarp_types::StartupError;
 
+use crate::capture::Tap;
 use crate::connect::{ConnectError, ConnectParams};
 use crate::engine::Engine;
 use crate::engine::local::is_within_host;
@@ -60,7 +61,15 @@ impl Line {
         self.port.descriptors()
     }
 
-    /// A frame that fits into the buffer of a connection on which next to nothing was sent yet.
+    /// Has captures leave out the next `len` bytes in this direction, which are no frame of MPA.
+    pub(crate) fn set_aside(&self, sent: bool, len: usize) {
+        if let Some(mut watch) = self.port.tap().and_then(Tap::watched) {
+            watch.set_aside(sent, len);
+        }
+    }
+
+    /// Sends a frame that fits into the buffer of a connection on which next to nothing was sent
+    /// yet.
     pub(crate) fn send(&self, octets: &[u8]) -> io::Result<()> {
         let sent = self.port.send(&[IoPart::new(octets)], false)?;
         if sent < octets.len() { Err(io::ErrorKind::WriteZero.into()) } else { Ok(()) }

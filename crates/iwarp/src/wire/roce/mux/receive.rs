@@ -4,6 +4,7 @@
 //! for.
 
 use std::io;
+use std::iter;
 use std::mem;
 use std::sync::Arc;
 
@@ -99,7 +100,12 @@ impl Mux {
             // A look that finds nothing, as most do while a caller polls, does not ask for the
             // time.
             let received = self.port.receive_all(&mut |packets| {
-                self.hand_out(packets, self.clock.now(), checks, touched);
+                let now = self.clock.now();
+                if self.counted.is_by_port() {
+                    self.hand_out_by_port(packets, now, checks, touched);
+                } else {
+                    self.hand_out(packets, now, checks, touched);
+                }
             });
             match received {
                 Ok(intake) => {
@@ -129,9 +135,28 @@ impl Mux {
             } else {
                 endpoint.watch_time();
             }
-            self.counted.add(|| take_counters(&endpoint));
+            self.counted.add_of(&endpoint, || take_counters(&endpoint));
         }
         moved
+    }
+
+    /// Hands packets out, and counts those of each address by themselves.
+    fn hand_out_by_port(
+        &self,
+        packets: &mut Packets<'_>,
+        now: Time,
+        checks: &mut Checks,
+        touched: &mut Touched,
+    ) {
+        let mut packets = packets.peekable();
+        while let Some((path, _)) = packets.peek() {
+            let to = path.address.destination;
+            let interface = self.port.arrived_at(to).filter(|_| to.is_multicast());
+            let mut run =
+                iter::from_fn(|| packets.next_if(|(path, _)| path.address.destination == to));
+            self.hand_out(&mut run, now, checks, touched);
+            self.counted.add_at(to, interface, &mem::take(&mut checks.counters));
+        }
     }
 
     /// Hands packets out: those that follow each other to one queue pair under one lock.

@@ -7,6 +7,7 @@
 //! the usual size, and the rest follows at a rate that a peer which is awake keeps up with.
 
 use std::collections::VecDeque;
+use std::io;
 use std::mem;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
@@ -162,7 +163,12 @@ impl Mux {
         if tx.outbox.is_empty() {
             return false;
         }
-        match tx.outbox.flush(&*self.port) {
+        let flushed = if self.counted.is_by_port() {
+            self.flush_by_port(tx)
+        } else {
+            tx.outbox.flush(&*self.port)
+        };
+        match flushed {
             Ok(Sent::All) => {
                 self.tell_late(tx);
                 // A thread that has added something since then has left the token a note.
@@ -180,6 +186,20 @@ impl Mux {
             Err(error) => {
                 report!(WARN, "cannot send packets: {error}");
                 false
+            }
+        }
+    }
+
+    /// Gives the port what it takes, and counts the packets of each address by themselves.
+    fn flush_by_port(&self, tx: &mut Tx) -> io::Result<Sent> {
+        loop {
+            let Some((source, end)) = tx.outbox.next_run() else {
+                return tx.outbox.flush(&*self.port);
+            };
+            let sent = tx.outbox.flush_until(&*self.port, end);
+            self.counted.add_at(source, None, &tx.count(&*self.port));
+            if !matches!(sent, Ok(Sent::All)) || tx.outbox.is_empty() {
+                return sent;
             }
         }
     }
