@@ -8,6 +8,7 @@ mod apart;
 mod conformance;
 mod deadline;
 mod dist;
+mod evidence;
 mod fuzz;
 mod index;
 mod instructions;

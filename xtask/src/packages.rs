@@ -53,11 +53,11 @@ pub(crate) const TOOLS: &[Tool] = &[
     Tool { program: "gzip", package: "gzip", steps: &["dist", "recipe"] },
     Tool { program: "dpkg-deb", package: "dpkg", steps: &["dist"] },
     Tool { program: "tcpdump", package: "tcpdump", steps: &["test", "e2e"] },
-    Tool { program: "tshark", package: "tshark", steps: &["test", "e2e"] },
+    Tool { program: "tshark", package: "tshark", steps: &["test", "e2e", "emulated"] },
     Tool {
         program: "/usr/lib/python3/dist-packages/scapy/contrib/roce.py",
         package: "python3-scapy",
-        steps: &["test"],
+        steps: &["test", "emulated"],
     },
     Tool { program: "s390x-linux-gnu-gcc", package: "gcc-s390x-linux-gnu", steps: &["emulated"] },
     Tool {

@@ -16,6 +16,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use crate::apart;
 use crate::deadline::{Deadline, LONGEST};
+use crate::evidence::Evidence;
 use crate::unsteady::failures::{Failed, Failures, Runner, Stream};
 use crate::unsteady::{self, again};
 
@@ -239,16 +240,19 @@ struct Counted {
 struct Heard {
     tally: Tally,
     failures: Failures,
+    evidence: Evidence,
 }
 
 impl Heard {
     fn new(runner: Runner) -> Self {
-        Self { tally: Tally::default(), failures: Failures::new(runner) }
+        let (tally, evidence) = <_>::default();
+        Self { tally, failures: Failures::new(runner), evidence }
     }
 
     fn add_line(&mut self, stream: Stream, line: &str) {
         let line = strip_str(line).to_string();
         self.tally.add_line(&line);
+        self.evidence.add_line(&line);
         self.failures.add_line(stream, line.trim_end());
     }
 }
@@ -271,10 +275,10 @@ fn count(command: &mut Command) -> Result<Counted> {
     });
     let status = child.wait()?;
     drop(deadline);
-    let Heard { tally, failures } = heard.into_inner().expect("not poisoned");
+    let Heard { tally, failures, evidence } = heard.into_inner().expect("not poisoned");
     let end = match status.success() {
         true => Ok(()),
-        false => Err(anyhow!("{} failed: {status}", brief(command))),
+        false => Err(anyhow!("{} failed: {status}{}", brief(command), evidence.text())),
     };
     Ok(Counted { tally, failed: failures.tests(status.code()), end })
 }

@@ -141,6 +141,7 @@ const COMMAND: &[&str] = &[
     "crates/iwarp-cli/Cargo.toml",
     "crates/iwarp-cli/src",
     "crates/iwarp-conform",
+    "crates/iwarp-explain",
     "crates/iwarp-kit",
     "crates/iwarp-perf",
     "crates/iwarp-preload",

@@ -13,8 +13,8 @@ use iwarp::{
 };
 use thiserror::Error;
 
-use crate::explain::journal::What;
-use crate::explain::{Deed, Journal};
+use crate::demo::explained::journal::What;
+use crate::demo::explained::{Deed, Journal};
 
 /// The time that a waiter polls before it sleeps.
 const SPIN: Duration = Duration::from_millis(1);

@@ -12,6 +12,7 @@ mod demo;
 mod descriptors;
 mod devinfo;
 mod explain;
+mod live;
 mod manual;
 mod rping;
 #[cfg_attr(
@@ -50,6 +51,7 @@ Start here:
   iwarp devinfo -v                   the device as an RDMA program sees it
   iwarp perf                         speed, compared with raw TCP
   iwarp run ib_write_bw              run an unmodified RDMA program; see iwarp run --help
+  iwarp explain trace.pcap           a capture in words, and the first thing that went wrong
 
 Environment (all commands):
   IWARP_CRC=on|off                   CRC32c on the stream (on; off only if both ends switch it off)
@@ -64,12 +66,18 @@ docs/configuration.md lists all variables. A misspelt one is reported, with the 
 
 #[derive(Subcommand)]
 enum Command {
+    Capture(live::capture::Args),
     Conform(Box<conform::Args>),
     Demo(demo::Args),
     Devinfo(devinfo::Args),
+    Explain(explain::Args),
+    Metrics(live::metrics::Args),
     Perf(Box<iwarp_perf::Args>),
+    Ps(live::ps::Args),
+    Resource(live::resource::Args),
     Rping(rping::Args),
     Run(run::Args),
+    Why(live::why::Args),
     Completions(manual::CompletionArgs),
     /// Write manual pages, for packages.
     #[command(hide = true)]
@@ -89,9 +97,20 @@ fn main() -> ExitCode {
         Command::DemoServer(args) => ("demo, server", demo::serve(&args)),
         Command::Completions(args) => ("completions", manual::complete(&args)),
         Command::ManPages(args) => ("man-pages", manual::write_pages(&args)),
+        // The exit status says whether the file could be read.
+        Command::Explain(args) => return explain::run(&args),
         Command::Devinfo(args) => ("devinfo", devinfo::run(&args)),
         Command::Perf(args) => ("perf", iwarp_perf::run(&args)),
+        Command::Capture(args) => ("capture", live::capture::run(&args)),
+        Command::Metrics(args) => ("metrics", live::metrics::run(&args)),
+        Command::Ps(args) => ("ps", live::ps::run(&args)),
+        Command::Resource(args) => ("resource", live::resource::run(&args)),
         Command::Rping(args) => ("rping", rping::run(&args)),
+        // The exit status says whether something waits.
+        Command::Why(args) => match live::why::run(&args) {
+            Ok(waits) => return ExitCode::from(if waits { 0 } else { live::why::NOTHING }),
+            Err(error) => ("why", Err(error)),
+        },
         // The program's exit status, or one that says why it did not start.
         Command::Run(args) => return run::run(&args),
     };

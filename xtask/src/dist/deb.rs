@@ -191,7 +191,8 @@ fn copyright(year: &str) -> Result<String> {
 pub(super) fn glibc(usr: &Path) -> Result<String> {
     let mut readelf = shell::program("readelf");
     readelf.args(["--version-info", "--wide"]).arg(usr.join("bin/iwarp"));
-    for name in ["libibverbs.so.1", "librdmacm.so.1", "libiwarp-preload.so", "libiwarp-audit.so"] {
+    let helpers = ["libiwarp-preload.so", "libiwarp-audit.so", "libiwarp-heap.so"];
+    for name in ["libibverbs.so.1", "librdmacm.so.1"].into_iter().chain(helpers) {
         readelf.arg(usr.join("lib/iwarp").join(name));
     }
     let text = shell::output(&mut readelf)?;

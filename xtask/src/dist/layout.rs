@@ -97,6 +97,7 @@ pub(crate) fn stage(prefix: &Path, build: Build) -> Result<()> {
     for (name, octets) in [
         ("libiwarp-preload.so", iwarp_preload::PRELOAD),
         ("libiwarp-audit.so", iwarp_preload::AUDIT),
+        ("libiwarp-heap.so", iwarp_preload::HEAP),
     ] {
         let file = lib.join(name);
         fs::write(&file, octets).with_context(|| format!("cannot write {}", file.display()))?;

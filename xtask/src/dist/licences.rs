@@ -25,6 +25,8 @@ type Crate = (String, String);
 struct Notice {
     name: Crate,
     expression: String,
+    /// The authors whom its manifest names.
+    authors: Vec<String>,
     texts: Vec<String>,
 }
 
@@ -53,7 +55,10 @@ pub(super) fn text(packages: &[&str], platform: &str) -> Result<String> {
                 .parent()
                 .context("a manifest is in a directory")?
                 .to_path_buf();
-            notices.push(Notice { name, expression: word("license"), texts: texts(&directory)? });
+            let authors = package["authors"].as_array().into_iter().flatten();
+            let authors = authors.filter_map(Value::as_str).map(str::to_owned).collect();
+            let (expression, texts) = (word("license"), texts(&directory)?);
+            notices.push(Notice { name, expression, authors, texts });
         }
     }
     ensure!(!notices.is_empty(), "no crate is linked into the command?");
@@ -74,16 +79,21 @@ fn linked(packages: &[&str], platform: &str) -> Result<BTreeSet<Crate>> {
     Ok(crates.collect())
 }
 
+/// The words of the MIT licence behind the line that names the owner.
+fn mit() -> Result<String> {
+    let mit = fs::read_to_string(shell::root().join("LICENSE-MIT")).context("LICENSE-MIT")?;
+    let start = mit.find("Permission is hereby granted").context("LICENSE-MIT has other words")?;
+    Ok(mit[start..].trim_end().to_owned())
+}
+
 /// The notice of the C library in files that are linked statically. Its licence has the words of
 /// this project's.
 pub(super) fn of_musl() -> Result<String> {
-    let mit = fs::read_to_string(shell::root().join("LICENSE-MIT")).context("LICENSE-MIT")?;
-    let start = mit.find("Permission is hereby granted").context("LICENSE-MIT has other words")?;
+    let mit = mit()?;
     let rule = "-".repeat(78);
     Ok(format!(
         "\n{rule}\nmusl, the C library (MIT), and LLVM's libunwind (Apache-2.0 WITH LLVM-exception), which \
-         Rust\nbrings for it:\n\nCopyright (c) 2005-2020 Rich Felker, et al.\n\n{}\n",
-        mit[start..].trim_end()
+         Rust\nbrings for it:\n\nCopyright (c) 2005-2020 Rich Felker, et al.\n\n{mit}\n"
     ))
 }
 
@@ -110,16 +120,20 @@ fn write(notices: &[Notice]) -> Result<String> {
             .to_owned();
     // Most texts are those of others, but for the white space.
     let mut sections: BTreeMap<String, (String, Vec<String>)> = BTreeMap::new();
-    for Notice { name: (name, version), expression, texts } in notices {
+    for Notice { name: (name, version), expression, authors, texts } in notices {
         let name = format!("{name} {version}");
         writeln!(page, "{name:<36} {expression}")?;
         let mut texts = texts.clone();
         if texts.is_empty() {
+            let is_mit = expression == "MIT" && !authors.is_empty();
             ensure!(
-                expression.contains("Apache-2.0"),
+                is_mit || expression.contains("Apache-2.0"),
                 "{name} ({expression}) comes without the text of its licence"
             );
-            texts.push(fs::read_to_string(shell::root().join("LICENSE-APACHE"))?);
+            texts.push(match is_mit {
+                true => format!("Copyright (c) {}\n\n{}", authors.join(", "), mit()?),
+                false => fs::read_to_string(shell::root().join("LICENSE-APACHE"))?,
+            });
         }
         for text in texts {
             let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -141,6 +155,7 @@ mod tests {
         Notice {
             name: (name.to_owned(), "1.0.0".to_owned()),
             expression: expression.to_owned(),
+            authors: Vec::new(),
             texts: texts.iter().map(|text| (*text).to_owned()).collect(),
         }
     }
@@ -167,6 +182,9 @@ mod tests {
     fn a_crate_without_a_text_has_apaches_or_is_named() {
         let page = write(&[notice("one", "MIT OR Apache-2.0", &[])]).expect("it has a text");
         assert!(page.contains("Apache License"), "{page}");
+        let named = Notice { authors: vec!["Ann".to_owned()], ..notice("three", "MIT", &[]) };
+        let page = write(&[named]).expect("its authors are named");
+        assert!(page.contains("Copyright (c) Ann\n\nPermission is hereby granted"), "{page}");
         let error = write(&[notice("two", "MIT", &[])]).expect_err("its authors are not named");
         assert!(error.to_string().contains("two 1.0.0"), "{error}");
     }

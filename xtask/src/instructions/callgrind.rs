@@ -48,7 +48,8 @@ impl Bench {
 
     /// Instructions of one iteration.
     pub(super) fn count(&self, case: &str) -> Result<f64> {
-        let rounds = if case.contains("_tcp") { ROUNDS } else { 1 };
+        let has_worker = ["_tcp", "_rings"].into_iter().any(|path| case.contains(path));
+        let rounds = if has_worker { ROUNDS } else { 1 };
         let mut counts = (0..rounds).map(|_| self.count_once(case)).collect::<Result<Vec<_>>>()?;
         counts.sort_by(f64::total_cmp);
         Ok(counts[rounds / 2])

@@ -75,6 +75,7 @@ const CRATES: [Crate; 5] = [
         name: "iwarp",
         layers: &[
             &["report", "flaw", "hash", "wire"],
+            &["capture"],
             &["port"],
             &["engine"],
             &["connect"],
@@ -119,7 +120,7 @@ const CRATES: [Crate; 5] = [
     Crate {
         name: "iwarp-capi",
         layers: &[
-            &["log", "reserve"],
+            &["heap", "log", "reserve"],
             &["refuse"],
             &["calls", "trace"],
             &["guard"],

@@ -38,7 +38,11 @@ pub(crate) struct Key(String, String);
 
 impl Key {
     pub(crate) fn of(row: &Row) -> Self {
-        Self(commands(row), device(row.personality, row.server_personality, row.sysfs))
+        let mut device = device(row.personality, row.server_personality, &row.options());
+        if row.two_ports {
+            device.push_str(", two ports");
+        }
+        Self(commands(row), device)
     }
 }
 
@@ -93,13 +97,13 @@ pub(crate) fn name(topology: Topology) -> &'static str {
 }
 
 /// For a cell too: the client's device, the server's where it is another, and whether it is shown.
-pub(crate) fn device(own: Personality, servers: Option<Personality>, sysfs: bool) -> String {
+pub(crate) fn device(own: Personality, servers: Option<Personality>, options: &[&str]) -> String {
     let mut device = own.name().to_owned();
     if let Some(servers) = servers {
         let _ = write!(device, ", server {}", servers.name());
     }
-    if sysfs {
-        device.push_str(", sysfs");
+    for option in options {
+        let _ = write!(device, ", {}", option.trim_start_matches('-'));
     }
     device
 }
@@ -208,8 +212,9 @@ does not work.
 
 *Loopback*: both processes run on one host, and the server's address is 127.0.0.1. *Network*: they
 run on two hosts (network namespaces) with an Ethernet of MTU 1500 between them. *Device*: the
-personality, which is `roce` by default; the server's personality if it differs; and `sysfs` if
-`--sysfs` was given. `SERVER` and `CLIENT` are addresses. Where a row has one command for a client
+personality, which is `roce` by default; the server's personality if it differs; `sysfs` if
+`--sysfs` was given, and `shared-heap` if that was; and whether it has two ports
+(`roce0=lo+eth0`). `SERVER` and `CLIENT` are addresses. Where a row has one command for a client
 and a server, the server's command is the same without the address. The commands are short on
 purpose: they show that a program works, not its speed. A run works if both processes exit with
 status 0 and print the right output, if any. *Says no*: a request that the device does not support

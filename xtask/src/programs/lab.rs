@@ -246,7 +246,11 @@ impl Lane {
             Topology::Network => side,
         };
         let mut command = self.command(host);
-        self.run_with(&mut command, row.personality_of(side), row.sysfs, topology, text);
+        if row.two_ports {
+            let kind = row.personality_of(side).name();
+            command.env("IWARP_DEVICES", format!("{kind}0=lo+eth0:{kind}"));
+        }
+        self.run_with(&mut command, row.personality_of(side), &row.options(), topology, text);
         self.spawn(&mut command, output).with_context(|| format!("cannot start {text}"))
     }
 
@@ -255,15 +259,12 @@ impl Lane {
         &self,
         command: &mut Command,
         personality: Personality,
-        sysfs: bool,
+        options: &[&str],
         topology: Topology,
         text: &str,
     ) {
         command.arg(self.prefix.join("bin/iwarp")).args(["run", "--personality"]);
-        command.arg(personality.name());
-        if sysfs {
-            command.arg("--sysfs");
-        }
+        command.arg(personality.name()).args(options);
         let (server, client) =
             (self.address(Side::Server, topology), self.address(Side::Client, topology));
         command.arg("--").args(text.split_whitespace().map(|word| match word {

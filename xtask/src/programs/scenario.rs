@@ -99,6 +99,11 @@ impl Scenario {
         Self { sysfs: true, ..self }
     }
 
+    /// Options of `iwarp run` besides the kind of the device.
+    pub(super) const fn options(&self) -> &'static [&'static str] {
+        if self.sysfs { &["--sysfs"] } else { &[] }
+    }
+
     pub(crate) const fn only(self, topologies: &'static [Topology]) -> Self {
         Self { topologies, ..self }
     }
@@ -264,7 +269,7 @@ fn drive(lane: &Lane, scenario: &Scenario, topology: Topology) -> Result<String>
         python.env(name, words(&lane.command(host)));
     }
     let mut iwarp = Command::new("");
-    lane.run_with(&mut iwarp, scenario.personality, scenario.sysfs, topology, "");
+    lane.run_with(&mut iwarp, scenario.personality, scenario.options(), topology, "");
     python.env("IWARP", words(&iwarp));
     python.env("PLACE", document::name(topology));
     python.env("SERVER", lane.address(Side::Server, topology));

@@ -59,7 +59,7 @@ impl Record {
 }
 
 fn device(scenario: &Scenario) -> String {
-    document::device(scenario.personality, None, scenario.sysfs)
+    document::device(scenario.personality, None, scenario.options())
 }
 
 /// The records in the document.

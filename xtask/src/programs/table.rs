@@ -28,6 +28,10 @@ pub(crate) struct Row {
     pub(crate) server_personality: Option<Personality>,
     /// Set if the program looks into /sys or /dev.
     pub(crate) sysfs: bool,
+    /// Set if its large blocks of memory are shared.
+    pub(crate) shared_heap: bool,
+    /// Set if the device has two ports: the first on `lo`, the second on `eth0`.
+    pub(crate) two_ports: bool,
     /// The topologies where it runs.
     pub(crate) topologies: &'static [Topology],
     /// The result that it must have.
@@ -59,12 +63,14 @@ impl Personality {
 }
 
 /// The names that the device and programs give to it, as an RNIC and as a RoCE device.
-const SAID: [(&str, &str); 6] = [
+const SAID: [(&str, &str); 8] = [
     ("transport:\t\t\tiWARP (1)", "transport:\t\t\tInfiniBand (0)"),
     ("FI_PROTO_IWARP", "FI_PROTO_RDMA_CM_IB_RC"),
     ("Couldn't create QP", "Failed to modify QP to INIT"),
     ("Failed to create QP", "Failed to modify QP"),
     ("rc_verbs/iwarp0:1", "rc_verbs/roce0:1"),
+    ("rc_verbs/iwarp0:2", "rc_verbs/roce0:2"),
+    ("link iwarp0/2 state ACTIVE", "link roce0/2 state ACTIVE"),
     ("iwarp0", "roce0"),
 ];
 
@@ -129,6 +135,7 @@ pub(crate) fn rows() -> Vec<Row> {
     for (name, more) in crate_rows::groups() {
         group(name, more);
     }
+    group("the second port of a device", second_port());
     group("two kinds of device", mixed());
     group("a peer that is lost", lost());
     group("what no RC device has", refused());
@@ -259,6 +266,11 @@ fn perftest() -> Vec<Row> {
         rows.push(same(&format!("{program} -n 200"), 18515).iwarp());
         rows.push(same(&format!("{program} -n 200 -R"), 18515).iwarp().only(NETWORK));
     }
+    let programs = ["ib_write_bw -a -n 200", "ib_read_bw -n 2000 -q 4", "ib_write_lat -n 2000"];
+    for program in programs.into_iter().chain(["ib_atomic_bw -n 2000", "ib_send_bw -n 2000"]) {
+        let row = same(program, 18515).only(LOOPBACK).shared_heap();
+        rows.push(if program.starts_with("ib_write_lat") { row.fast() } else { row });
+    }
     rows
 }
 
@@ -270,9 +282,12 @@ fn qperf() -> Vec<Row> {
     for cm in ["", "-cm 1 "] {
         for test in TESTS.split_whitespace() {
             let row = pair("qperf", &format!("qperf SERVER -t 1 {cm}{test}"), 19765).stays();
-            // Either end of rc_bi_bw may send before the other has posted a receive.
+            // Either end of rc_bi_bw may send before the other has posted a receive. The client of
+            // rc_rdma_write_bw sends Immediate Data without a limit, and in shared memory so many
+            // that a server which waits for a CPU runs out of receives.
             if cm.is_empty() && test != "rc_bi_bw" {
-                rows.push(row.clone().iwarp());
+                let own = row.clone().iwarp();
+                rows.push(if test == "rc_rdma_write_bw" { own.only(NETWORK) } else { own });
             }
             rows.push(row);
         }
@@ -364,6 +379,38 @@ fn ucx() -> Vec<Row> {
     rows
 }
 
+/// Programs that are told to take the second port of a device, and meet there.
+fn second_port() -> Vec<Row> {
+    let ucx = |options: &str| {
+        let command = format!("ucx_perftest -d roce0:2 -n 1000 -t am_lat {options}");
+        pair(&command, &format!("{command} SERVER"), 13337).sysfs()
+    };
+    let chosen = "env UCX_TLS=ib,self UCX_NET_DEVICES=roce0:2 UCX_LOG_LEVEL=info ucx_perftest";
+    let rows = [
+        alone("ibv_devinfo -d roce0 -i 2").shows("port:\t2"),
+        alone("rdma link show roce0/2").sysfs().shows("link roce0/2 state ACTIVE"),
+        alone("ucx_info -d").sysfs().shows("Device: roce0:2"),
+        same("ibv_rc_pingpong -d roce0 -i 2 -g 0 -c", 18515).shows("iters in").fast(),
+        same("ibv_rc_pingpong -d roce0 -i 2", 18515).shows("iters in"),
+        same("ibv_ud_pingpong -d roce0 -i 2 -g 0", 18515).shows("iters in"),
+        same("ib_write_bw -d roce0 -i 2 -n 200", 18515),
+        same("ib_write_bw -d roce0 -i 2 -n 200 -R", 18515),
+        same("ib_read_lat -d roce0 -i 2 -n 200", 18515),
+        same("ib_send_bw -d roce0 -i 2 -n 200 -c UD", 18515),
+        ucx("-x rc_verbs"),
+        ucx("-x ud_verbs"),
+        pair(chosen, &format!("{chosen} SERVER -n 500 -t tag_lat"), 13337)
+            .sysfs()
+            .shows("rc_verbs/roce0:2"),
+    ];
+    let rows = rows.map(|row| match row.server.is_empty() {
+        true => row,
+        // The address of the other host is the second port's.
+        false => row.only(NETWORK),
+    });
+    rows.map(|row| Row { two_ports: true, ..row }).into()
+}
+
 /// Ends of which one is like an RNIC and one like a RoCE device. Not ib_send_bw, whose ends count
 /// credits where their own device is an RNIC, so that one waits for what the other never writes;
 /// a line of the library says that the devices differ.
@@ -417,6 +464,8 @@ pub(super) fn alone(command: &str) -> Row {
         personality: Personality::Roce,
         server_personality: None,
         sysfs: false,
+        shared_heap: false,
+        two_ports: false,
         topologies: LOOPBACK,
         expect: Expect::Success(""),
         server_stays: false,
@@ -505,6 +554,16 @@ impl Row {
 
     pub(super) fn sysfs(self) -> Self {
         Self { sysfs: true, ..self }
+    }
+
+    fn shared_heap(self) -> Self {
+        Self { shared_heap: true, ..self }
+    }
+
+    /// Options of `iwarp run` besides the kind of the device.
+    pub(super) fn options(&self) -> Vec<&'static str> {
+        let all = [("--sysfs", self.sysfs), ("--shared-heap", self.shared_heap)];
+        all.into_iter().filter(|(_, is_given)| *is_given).map(|(option, _)| option).collect()
     }
 
     fn only(self, topologies: &'static [Topology]) -> Self {

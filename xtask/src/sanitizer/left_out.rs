@@ -52,6 +52,11 @@ const TESTS: &[(&str, &[Sanitizer], &str)] = &[
         "the system frees a robust mutex there, which ThreadSanitizer does not see",
     ),
     ("a_process_that_may_not_read", BOTH, "refuses system calls that a sanitizer makes"),
+    (
+        "no_store_is_lost",
+        &[Thread],
+        "pages are exchanged under a thread that stores there, which a handler of faults has wait",
+    ),
     ("a_stopped_process_is_read", &[Thread], "forks a child that starts threads"),
     ("a_process_ends_with_the_last_thread", BOTH, "the sanitizers rely on the first thread"),
     ("valgrind_knows_all_system_calls", BOTH, "valgrind runs no program with a sanitizer"),

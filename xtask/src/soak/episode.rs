@@ -171,7 +171,7 @@ impl Stage<'_> {
         if let Some(own) = text.strip_prefix("iwarp ") {
             command.arg(self.lane.iwarp()).args(self.addressed(own));
         } else {
-            self.lane.run_with(&mut command, episode.personality, false, Topology::Network, text);
+            self.lane.run_with(&mut command, episode.personality, &[], Topology::Network, text);
         }
         let process = Process(self.lane.spawn(&mut command, &output).context(text.to_owned())?);
         Ok(Player { who, process, output })

@@ -173,7 +173,7 @@ fn start_servers(lane: &Lane, number: usize) -> Result<Vec<Resident>> {
             let output = lane.directory().join("first.txt");
             let mut command = lane.command(Side::Client);
             let text = format!("traffic ask SERVER {} 3 20 4", server.port);
-            lane.run_with(&mut command, personality, false, Topology::Network, &text);
+            lane.run_with(&mut command, personality, &[], Topology::Network, &text);
             let mut first = Process(lane.spawn(&mut command, &output)?);
             let status = first.ends(Instant::now() + Duration::from_secs(60));
             let text = fs::read_to_string(output).unwrap_or_default();

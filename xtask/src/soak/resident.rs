@@ -89,7 +89,7 @@ impl Resident {
         let output = lane.directory().join(format!("resident-{name}.txt").replace([' ', ','], "-"));
         let mut command = lane.command(side);
         command.envs(environment.iter().copied());
-        lane.run_with(&mut command, personality, false, Topology::Network, text);
+        lane.run_with(&mut command, personality, &[], Topology::Network, text);
         let process = Process(lane.spawn(&mut command, &output).context(name.clone())?);
         let watch = Arc::new(Mutex::new(Watch::new(process.0.id())));
         Ok(Self { name, port, process, output, watch, excused: 0 })

@@ -91,7 +91,7 @@ fn first(lab: &Lab, server: &Resident) -> Result<()> {
     let mut command = lane.command(Side::Client);
     command.envs(ROUGH);
     let text = format!("traffic ask SERVER {} 3 20 4", server.port);
-    lane.run_with(&mut command, Personality::Roce, false, Topology::Network, &text);
+    lane.run_with(&mut command, Personality::Roce, &[], Topology::Network, &text);
     let mut first = Process(lane.spawn(&mut command, &output)?);
     let status = first.ends(Instant::now() + SOON);
     let text = fs::read_to_string(output).unwrap_or_default();

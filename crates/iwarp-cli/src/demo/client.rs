@@ -18,7 +18,7 @@ use super::messages::{
 use super::report::{self, Speed, Teller, Way};
 use super::{PATIENCE, Settings, server};
 use crate::completions::{End, QUIET, WaitError};
-use crate::explain::Deed;
+use crate::demo::explained::Deed;
 
 /// The time that each measurement takes.
 const MEASURE: Duration = Duration::from_secs(1);

@@ -3,6 +3,7 @@
 //! `iwarp demo`: two processes exchange data by every RDMA operation.
 
 mod client;
+pub(crate) mod explained;
 mod messages;
 mod report;
 mod server;
@@ -17,9 +18,9 @@ use iwarp_kit::child::Server;
 use iwarp_kit::output::Output;
 use iwarp_kit::size;
 
-use crate::explain::journal::Log;
-use crate::explain::story::Story;
-use crate::explain::{Journal, page, terminal};
+use crate::demo::explained::journal::Log;
+use crate::demo::explained::story::Story;
+use crate::demo::explained::{Journal, page, terminal};
 
 use report::Teller;
 pub(crate) use server::serve;

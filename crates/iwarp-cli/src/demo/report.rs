@@ -11,8 +11,8 @@ use comfy_table::{CellAlignment, Table, presets};
 use console::style;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::explain::Journal;
-use crate::explain::journal::What;
+use crate::demo::explained::Journal;
+use crate::demo::explained::journal::What;
 
 /// The direction in which bytes moved.
 #[derive(Clone, Copy, Debug)]

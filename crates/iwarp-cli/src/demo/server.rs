@@ -14,7 +14,7 @@ use iwarp_kit::pattern;
 use super::messages::{Ask, BULK, COUNTER, COUNTER_START, Lent, MAX_MESSAGE, PING, TO_READ};
 use super::{PATIENCE, ServerArgs};
 use crate::completions::{End, QUIET, WaitError};
-use crate::explain::{Deed, Journal};
+use crate::demo::explained::{Deed, Journal};
 
 const RECEIVE: u64 = 1;
 

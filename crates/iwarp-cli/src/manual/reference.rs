@@ -25,9 +25,10 @@ pub(super) const VARIABLES: &[(&str, &str, &str)] = &[
     ),
     (
         "IWARP_LOCAL",
-        "auto|off|rings|require",
+        "auto|off|rings|require|share",
         "The way of iWARP connections within one host: shared memory where both ends allow it and \
-         belong to one user, or TCP (auto). With require, one that stays with TCP fails.",
+         belong to one user, or TCP (auto). With require, one that stays with TCP fails; with \
+         share, containers of a pod map each other's memory.",
     ),
     (
         "IWARP_SPEED",
@@ -112,6 +113,11 @@ pub(super) const VARIABLES: &[(&str, &str, &str)] = &[
         "Messages on standard error (warn); iwarp=trace and the like in this command and in Rust.",
     ),
     ("IWARP_LOG_FORMAT", "text|json", "The form of these messages (text)."),
+    (
+        "IWARP_CAPTURE",
+        "FILE[,snap=N][,ring=NxN]",
+        "Write all packets of the process to a file, for Wireshark (none).",
+    ),
     (
         "IWARP_FAULTS",
         "seed=N,lose=N,...",

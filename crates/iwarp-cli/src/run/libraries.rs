@@ -26,6 +26,12 @@ const PRELOAD: (&str, &[u8]) = ("libiwarp-preload.so", iwarp_preload::PRELOAD);
 /// The library that has the dynamic linker replace bundled libraries.
 const AUDIT: (&str, &[u8]) = ("libiwarp-audit.so", iwarp_preload::AUDIT);
 
+/// The library that has large blocks of memory be shared.
+const HEAP: (&str, &[u8]) = ("libiwarp-heap.so", iwarp_preload::HEAP);
+
+/// Libraries that programs are not linked with.
+const HELPERS: [(&str, &[u8]); 3] = [PRELOAD, AUDIT, HEAP];
+
 /// The libraries, in a directory that the loader can be pointed to.
 pub(super) struct Libraries {
     directory: PathBuf,
@@ -45,7 +51,7 @@ impl Libraries {
         if NAMES.iter().all(|(name, _)| installed.join(name).exists()) {
             let directory = installed.canonicalize()?;
             readable(&directory)?;
-            let complete = [PRELOAD, AUDIT].iter().all(|(name, _)| directory.join(name).exists());
+            let complete = HELPERS.iter().all(|(name, _)| directory.join(name).exists());
             if complete && suits_loader(&directory) {
                 return Ok(Self { directory });
             }
@@ -66,11 +72,11 @@ impl Libraries {
         );
     }
 
-    /// A directory of symbolic links with the right names, and of the two small libraries.
+    /// A directory of symbolic links with the right names, and of the small libraries.
     fn linked(names: &[(&str, &str)], at: &Path) -> Result<Self> {
         readable(at)?;
         let links = names.iter().map(|(name, file)| (*name, Content::Link(at.join(file))));
-        let helpers = [PRELOAD, AUDIT].map(|(name, octets)| (name, Content::Library(octets)));
+        let helpers = HELPERS.map(|(name, octets)| (name, Content::Library(octets)));
         let all: Vec<_> =
             links.chain(helpers).map(|(name, what)| (name.to_owned(), what)).collect();
         Ok(Self { directory: links::directory("lib", &all)? })
@@ -84,6 +90,11 @@ impl Libraries {
     /// The library that shows the devices in /sys and /dev.
     pub(super) fn preload(&self) -> PathBuf {
         self.directory.join(PRELOAD.0)
+    }
+
+    /// The library that has large blocks of memory be shared.
+    pub(super) fn heap(&self) -> PathBuf {
+        self.directory.join(HEAP.0)
     }
 
     /// The library that has the dynamic linker replace bundled libraries.

@@ -3,6 +3,7 @@
 //! `iwarp run`: starts an unmodified RDMA program on the drop-in libraries.
 
 mod bundled;
+mod capture;
 mod libraries;
 mod links;
 mod program;
@@ -16,8 +17,8 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context, Result};
-use iwarp::Options;
+use anyhow::{Context, Result, bail};
+use iwarp::{LocalPath, Options};
 use iwarp_kit::lines;
 use iwarp_os::environment;
 
@@ -54,6 +55,10 @@ pub(crate) struct Args {
     /// Messages of the libraries on standard error: off, error, warn, info or debug
     #[arg(long, value_name = "LEVEL")]
     log: Option<String>,
+    /// Write all packets of the program to a file, a pcapng, without any privilege; ,snap=BYTES and
+    /// ,ring=FILESxSIZE may follow, and %p in the name stands for the process
+    #[arg(long, value_name = "FILE")]
+    capture: Option<String>,
     /// Show the devices under /sys/class/infiniband and /dev/infiniband; on by default
     #[arg(
         long, value_name = "ON|OFF", num_args = 0..=1, require_equals = true,
@@ -67,6 +72,10 @@ pub(crate) struct Args {
         default_missing_value = "on",
     )]
     bundled: Option<Switch>,
+    /// Have large blocks of memory that the program allocates (malloc) lie where other processes of
+    /// this host can map them, so that Writes and Reads there are plain copies
+    #[arg(long)]
+    shared_heap: bool,
     /// Start the program even if it cannot be served itself, for the sake of others that it starts
     #[arg(long)]
     force: bool,
@@ -84,6 +93,8 @@ Examples, each with its server in one terminal and its client in another:
   iwarp run rping -c -a 192.0.2.1 -v -C 10
   iwarp run --crc off ib_send_bw                without checksums, if both ends agree
   iwarp run --personality iwarp ibv_devinfo     as an iWARP card
+  iwarp run --shared-heap ib_write_bw           both ends on this host, in each other's memory
+  iwarp run --capture rdma.pcapng rping -s      all packets, for Wireshark or iwarp explain
   iwarp run --devices mlx5_0,mlx5_1 ibv_devices
   iwarp run --devices mlx5_0=eth0:roce,siw0=eth1:iwarp ibv_devinfo
   iwarp run bash                                a shell in which every program is served
@@ -160,7 +171,10 @@ fn not_started(name: &OsStr, error: &io::Error) -> ExitCode {
 /// The command with the environment that lets it find the libraries.
 fn prepare(args: &Args, located: &Located) -> Result<Command> {
     let libraries = Libraries::find()?;
-    let settings = settings(args);
+    let mut settings = settings(args);
+    if let Some(capture) = &args.capture {
+        settings.push(("IWARP_CAPTURE", capture::begin(capture)?));
+    }
     let options = Options::for_any_program().with_lookup(|name| {
         let given = settings.iter().find(|(variable, _)| *variable == name);
         given.map(|(_, value)| value.clone()).or_else(|| environment::variable(name))
@@ -170,6 +184,15 @@ fn prepare(args: &Args, located: &Located) -> Result<Command> {
     command.env("LD_LIBRARY_PATH", in_front(libraries.directory(), "LD_LIBRARY_PATH"));
     command.envs(settings);
     let mut preload = Vec::new();
+    if args.shared_heap {
+        if matches!(options.local, LocalPath::Off | LocalPath::Rings) {
+            bail!(
+                "--shared-heap: IWARP_LOCAL={} keeps processes from each other's memory; unset it",
+                options.local
+            );
+        }
+        preload.push(libraries.heap());
+    }
     let bundled = is_on(args.bundled, bundled::by_default(located));
     if located.has_rpath() && !bundled {
         // The loader looks at DT_RPATH before LD_LIBRARY_PATH (ld.so(8)), but not for what is

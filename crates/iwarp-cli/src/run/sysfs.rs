@@ -28,12 +28,14 @@ pub(super) fn tree(options: &Options) -> Result<PathBuf> {
     // The packet numbers that queue pairs begin with prove to peers that they are the right ones.
     tree.0.push(("counted/objects".to_owned(), Content::Private(roster::OCTETS)));
     let mut described = vec![counters_by_netlink()];
+    let mut before = 0;
     for (place, device) in options.visible_devices().iter().enumerate() {
         tree.link(format!("dev/infiniband/uverbs{place}"), "/dev/null");
         let ports: Vec<Table<'_>> =
             device.port_interfaces().map(|only| addresses(&interfaces, only)).collect();
         let own = options.for_device(device);
-        tree.device(&own, place, device, &ports);
+        tree.device(&own, place, device, &ports, before);
+        before += ports.len();
         described.push(by_netlink(&own, place, device, &ports));
     }
     tree.text("counted/devices", &described.join("\n"));
@@ -64,13 +66,14 @@ impl Tree {
 
     /// Adds the files of a device, which has these options. On Linux the entry of the class is a
     /// link to a folder below that of the device which it is a function of: programs look there for
-    /// the network interface and the NUMA node.
+    /// the network interface and the NUMA node. `before`: the ports of the devices before it.
     fn device(
         &mut self,
         options: &Options,
         place: usize,
         device: &NamedDevice,
         ports: &[Table<'_>],
+        before: usize,
     ) {
         let name = &device.name;
         let node_type = match options.personality {
@@ -106,7 +109,8 @@ impl Tree {
         for (number, table) in (1..).zip(ports) {
             let port = format!("{own}/ports/{number}");
             self.port(&port, options, table);
-            self.counters(&port, &format!("{name}/ports/{number}"), &distinct(table));
+            let place = format!("{name}/ports/{number}");
+            self.counters(&port, &place, before + number - 1, &distinct(table));
         }
     }
 
@@ -138,12 +142,12 @@ impl Tree {
         }
     }
 
-    /// Traffic is counted by the processes of this tree that live, for all devices and ports alike;
-    /// RoCE's own counters are those of all its processes; and the other counters that the kernel
-    /// has for an RDMA device are those of the interfaces below the port.
-    fn counters(&mut self, port: &str, place: &str, interfaces: &[&Interface]) {
+    /// Traffic is counted by the processes of this tree that live; RoCE's own counters are those of
+    /// all its processes; and the other counters that the kernel has for an RDMA device are those
+    /// of the interfaces below the port. `number`: the port's among those of all devices.
+    fn counters(&mut self, port: &str, place: &str, number: usize, interfaces: &[&Interface]) {
         for (kind, counter, divisor, count) in MOVED {
-            let list = format!("{divisor}\n#{count}");
+            let list = format!("{divisor}\n#{}", ledger::traffic_number(number, *count));
             self.text(format!("counted/{place}/{kind}/{counter}"), &list);
             // For programs that read it without the preloaded library, as below.
             self.text(format!("{port}/{kind}/{counter}"), "0");
@@ -161,7 +165,7 @@ impl Tree {
             }
         }
         for (word, counter) in COUNTER_NAMES.iter().enumerate() {
-            let line = format!("1\n@{}", word * size_of::<u64>());
+            let line = format!("1\n@{}", (number * board::PART + word) * size_of::<u64>());
             self.text(format!("counted/{place}/hw_counters/{counter}"), &line);
             self.text(format!("{port}/hw_counters/{counter}"), "0");
         }

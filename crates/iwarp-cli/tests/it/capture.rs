@@ -85,17 +85,18 @@ pub(crate) fn tshark(file: &Path, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-struct Decoded {
-    text: String,
+/// A capture as tshark shows it.
+pub(crate) struct Decoded {
+    pub(crate) text: String,
 }
 
 impl Decoded {
-    fn count(&self, what: &str) -> usize {
+    pub(crate) fn count(&self, what: &str) -> usize {
         self.text.lines().filter(|line| line.contains(what)).count()
     }
 
     /// All of ten rounds is there.
-    fn has_ten_rounds(&self) {
+    pub(crate) fn has_ten_rounds(&self) {
         for (opcode, least) in
             [("Write (0x0)", 10), ("Read Request (0x1)", 10), ("Read Response (0x2)", 10)]
         {

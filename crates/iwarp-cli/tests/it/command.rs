@@ -61,7 +61,9 @@ fn unknown_arguments_are_refused() {
 
 #[test]
 fn help_has_an_example_for_every_command() {
-    for command in ["demo", "devinfo", "perf", "rping", "run"] {
+    for command in
+        ["capture", "demo", "devinfo", "metrics", "perf", "ps", "resource", "rping", "run", "why"]
+    {
         let text = stdout(&run(&[command, "--help"]));
         assert!(text.contains(&format!("\n  iwarp {command}")), "no example in:\n{text}");
     }

@@ -2,10 +2,13 @@
 
 //! Programs below `iwarp run` on a device with two ports.
 
+use std::process::Command;
+
 use serde_json::Value;
 
 use crate::common::{command, stderr, stdout};
 use crate::devices::{other, said_with};
+use crate::run::Scratch;
 
 /// A device with a port on an interface beside lo, and one on lo.
 fn device() -> String {
@@ -70,6 +73,89 @@ fn objects_say_their_port() {
     assert!(text.contains("link mlx4_0/2 "), "{text}");
 }
 
+/// Two processes whose queue pairs meet on a port of a device.
+fn meet(device: &str, number: u8, port: u16) -> String {
+    let pingpong = format!("ibv_rc_pingpong -d {device} -i {number} -g 0 -p {port} -n 100000000");
+    format!(
+        "{pingpong} >/dev/null & server=$!
+        until ss -ltn | grep -q :{port}; do kill -0 $server || exit 1; done
+        {pingpong} 127.0.0.1 >/dev/null & client=$!",
+    )
+}
+
+/// The output of a script that runs when there is traffic on a port, beside which no other process
+/// counts anything.
+fn said_meanwhile(devices: &str, wire: &str, busy: &str, traffic: &str, script: &str) -> String {
+    let script = format!(
+        "cd /sys/class/infiniband
+        ours() {{ cat {busy}/$1; }}
+        await() {{
+            until test $(ours $1) -gt $2; do kill -0 $server && kill -0 $client || exit 1; done
+        }}
+        {traffic}
+        await hw_counters/tx_bytes 1000; await counters/port_rcv_data 250
+        await hw_counters/rx_pkts 10; await counters/port_xmit_packets 10
+        if [ $IWARP_WIRE = roce ]; then
+            await hw_counters/sent_pkts 10; await hw_counters/rcvd_pkts 10
+        fi
+        {script}
+        kill -9 $server $client",
+    );
+    let scratch = Scratch::new(&format!("counted-{wire}"));
+    let options = ["run", "--devices", devices, "--", "timeout", "60", "bash", "-c", &script];
+    let output = command(&options)
+        .env("XDG_RUNTIME_DIR", scratch.directory("run", 0o700))
+        .env("IWARP_WIRE", wire)
+        .output()
+        .expect("the command runs");
+    let text = stdout(&output);
+    assert!(!text.is_empty(), "{busy} of {devices}, {wire}: {}", stderr(&output));
+    text
+}
+
+/// Over TCP and over UDP, of ids and of queue pairs that meet without them.
+#[test]
+fn traffic_counts_on_its_own_port() {
+    let ids = |address: &str, port: u16| {
+        format!(
+            "rping -s -a {address} -p {port} >/dev/null & server=$!
+            rping -c -a {address} -p {port} -C 100000000 >/dev/null & client=$!",
+        )
+    };
+    let far = "far=$(ibv_devinfo -v -d mlx4_0 -i 1 | sed -n 's/.*::ffff:\\([0-9.]*\\),.*/\\1/p' |
+        head -1)";
+    for (wire, port) in [("iwarp", 17_281), ("roce", 17_285)] {
+        for (busy, idle, traffic) in [
+            (2, 1, ids("127.0.0.1", port)),
+            (1, 2, format!("{far}\n{}", ids("$far", port + 1))),
+            (2, 1, meet("mlx4_0", 2, port + 2)),
+            (1, 2, meet("mlx4_0", 1, port + 3)),
+        ] {
+            let script = format!(
+                "echo $(cat mlx4_0/ports/{idle}/hw_counters/{{tx,rx,sent,rcvd}}_{{bytes,pkts}} \
+                    mlx4_0/ports/{idle}/counters/port_{{xmit,rcv}}_data 2>/dev/null)
+                for port in {busy} {idle}; do
+                    rdma statistic show link mlx4_0/$port | grep -o 'tx_bytes [0-9]'
+                done",
+            );
+            let ours = format!("mlx4_0/ports/{busy}");
+            let text = said_meanwhile(&device(), wire, &ours, &traffic, &script);
+            let lines: Vec<&str> = text.lines().collect();
+            assert_eq!((lines[0], lines[2]), ("0 0 0 0 0 0 0 0", "tx_bytes 0"), "{traffic}");
+            assert_ne!(lines[1], lines[2], "{traffic}");
+        }
+    }
+}
+
+/// Only the start of a stream, which has no queue pair yet, counts on all that have its address.
+#[test]
+fn traffic_counts_on_the_device_of_its_queue_pair() {
+    let traffic = meet("b", 1, 17_289);
+    let script = "cat a/ports/1/hw_counters/tx_bytes";
+    let text = said_meanwhile("a=lo,b=lo", "iwarp", "b/ports/1", &traffic, script);
+    assert!(text.trim().parse::<u64>().expect("a number") < 1000, "{text}");
+}
+
 #[test]
 fn programs_choose_a_port() {
     let text = said(
@@ -120,4 +206,59 @@ fn ports_that_make_no_sense_are_refused() {
         assert_eq!(output.status.code(), Some(125), "{text}");
         assert!(text.starts_with(&format!("iwarp run: IWARP_DEVICES={devices}: ")), "{text}");
     }
+}
+
+/// Two interfaces in one subnet: the routes take the first for all of it.
+#[test]
+fn packets_leave_by_the_interface_of_their_device() {
+    let host = r#"
+        unshare --net tail -f /dev/null >/dev/null 2>&1 & far=$!; trap "kill $far" EXIT
+        until [ "$(readlink /proc/$far/ns/net)" != "$(readlink /proc/self/ns/net)" ]; do :; done
+        there="nsenter --target $far --net"
+        ip link set lo up; $there ip link set lo up
+        for n in 0 1; do
+            ip link add a$n type veth peer name b$n netns $far
+            ip addr add 198.51.100.1$n/24 dev a$n; ip addr add 2001:db8::1$n/64 dev a$n nodad
+            $there ip addr add 198.51.100.2$n/24 dev b$n
+            $there ip addr add 2001:db8::2$n/64 dev b$n nodad
+            ip link set a$n up; $there ip link set b$n up
+            until ip link show a$n | grep -q 'state UP' && $there ip link show b$n |
+                grep -q 'state UP'; do :; done
+        done
+        sent() { sed -n "s/^ *$1: *//p" /proc/net/dev | awk '{ print $10 }'; }
+        on() { timeout 20 "$IWARP" run --devices mlx4_0=$1:roce:wire=roce -- "${@:2}"; }
+        index() { on $1 ibv_devinfo -v | sed -n "s/.*GID\[ *\([0-9]*\)\].*[: \t]$2.*/\1/p"; }
+        export -f on index
+        for family in 198.51.100. 2001:db8::; do
+            gid=$(index a1 $family)
+            $there bash -c "on b1 ibv_rc_pingpong -g $gid -n 2000" >/dev/null & server=$!
+            until $there ss -ltn | grep -q :18515; do kill -0 $server; done
+            before="$(sent a0) $(sent a1)"
+            on a1 ibv_rc_pingpong -g $gid -n 2000 198.51.100.21 >/dev/null
+            wait $server
+            set -- $before
+            echo $(($(sent a0) - $1 < 500)) $(($(sent a1) - $2 > 2000))
+        done
+        # Its own host's addresses are as near as before.
+        on a1 bash -ec 'ibv_rc_pingpong -g 0 -n 100 >/dev/null & server=$!
+            until ss -ltn | grep -q :18515; do kill -0 $server; done
+            ibv_rc_pingpong -g 0 -n 100 198.51.100.11 | tail -1; wait $server'
+        # So is a host to which the routes have no way by the interface.
+        $there ip addr add 203.0.113.1/32 dev lo
+        ip route add 203.0.113.1 via 198.51.100.20
+        far_gid=$($there bash -c 'index lo 203.0.113.1')
+        $there bash -c "on lo ibv_rc_pingpong -g $far_gid" | tail -1 & server=$!
+        until $there ss -ltn | grep -q :18515; do kill -0 $server; done
+        on a1 ibv_rc_pingpong -g $(index a1 198.51.) 203.0.113.1 | tail -1
+        wait $server"#;
+    let output = Command::new("unshare")
+        .args(["--map-root-user", "--net", "timeout", "60", "bash", "-ec", host])
+        .env("IWARP", env!("CARGO_BIN_EXE_iwarp"))
+        .output()
+        .expect("unshare: apt-get install util-linux");
+    let text = stdout(&output);
+    assert!(output.status.success(), "{text}{}", stderr(&output));
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[..2], ["1 1"; 2], "{text}");
+    assert!(lines.len() == 5 && lines[2..].iter().all(|line| line.contains("iters in")), "{text}");
 }

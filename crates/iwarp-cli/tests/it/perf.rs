@@ -206,6 +206,65 @@ fn byte_streams() {
     }
 }
 
+/// Each way is asked for, taken, and told, at both ends.
+#[test]
+fn every_way_within_the_host() {
+    let report = measure(&["local", "--size", "8,4K"]);
+    check(&report, 2);
+    let measures: Vec<_> = cases(&report).iter().map(|case| &case["measure"]).collect();
+    let all = ["latency", "latency", "round_trip", "round_trip", "bandwidth", "bandwidth"];
+    assert_eq!(measures, all);
+    for case in cases(&report) {
+        let of = |transport: &Value, name: &str| -> Vec<&Value> {
+            let is_of = |subject: &&Value| {
+                let own = &subject["transport"];
+                own == transport || own["iwarp"]["local"] == *transport
+            };
+            let found: Vec<_> = subjects(case).iter().filter(is_of).collect();
+            assert!(!found.is_empty(), "{name}: {:?}", names(case));
+            found
+        };
+        for (way, taken) in [("off", "off"), ("rings", "rings"), ("auto", "rings")] {
+            for subject in of(&way.into(), way) {
+                assert_eq!(subject["local_path"], taken, "{subject}");
+                let versus = subject["versus"]["name"].as_str().expect("raw TCP");
+                assert!(versus.starts_with("TCP"), "{subject}");
+            }
+        }
+        // The system may refuse the other yardstick.
+        if case["measure"] == "bandwidth" {
+            let memcpy = of(&serde_json::json!({ "yardstick": "memcpy" }), "memcpy")[0];
+            assert_eq!(memcpy["name"], "memcpy");
+            let write = of(&"auto".into(), "auto")[0];
+            assert_eq!(write["also_versus"][0]["name"], "memcpy");
+        }
+    }
+}
+
+#[test]
+fn lines_of_one_host_can_be_chosen() {
+    let report = measure(&["local", "write", "bw", "--size", "64K"]);
+    let [case] = &cases(&report)[..] else { panic!("{report}") };
+    let rdma = |name: &&str| name.starts_with("Write") || name.starts_with("Send");
+    let lines: Vec<_> = names(case).into_iter().filter(rdma).collect();
+    assert_eq!(lines, ["Write, over TCP", "Write, by rings", "Write, auto"]);
+}
+
+/// Lines of shared memory are not measured over another wire unawares.
+#[test]
+fn a_way_that_is_not_to_be_had_is_an_error() {
+    let mut perf = command(&["perf", "local", "write", "bw", "--rounds", "1", "--time", "2"]);
+    let output = perf.env("IWARP_EXTENSIONS", "refuse").output().expect("it runs");
+    assert_eq!(output.status.code(), Some(1));
+    let complaint = stderr(&output);
+    for what in ["Write, by rings", "stays with TCP", "IWARP_EXTENSIONS"] {
+        assert!(complaint.contains(what), "{complaint}");
+    }
+    let output = run(&["perf", "local", "192.0.2.1"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("leave out 192.0.2.1"), "{}", stderr(&output));
+}
+
 #[test]
 fn idle_connections() {
     let report = measure(&["idle", "--connections", "50", "--size", "4K"]);

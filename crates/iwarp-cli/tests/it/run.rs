@@ -15,10 +15,10 @@ use iwarp_os::ledger::{self, Entry};
 use crate::common::{command, stderr, stdout};
 
 /// An empty directory of a test's own, which goes with it.
-struct Scratch(PathBuf);
+pub(super) struct Scratch(PathBuf);
 
 impl Scratch {
-    fn new(name: &str) -> Self {
+    pub(super) fn new(name: &str) -> Self {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("run-{name}"));
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).expect("a directory for the test");
@@ -29,7 +29,7 @@ impl Scratch {
         self.0.join(name)
     }
 
-    fn directory(&self, name: &str, mode: u32) -> PathBuf {
+    pub(super) fn directory(&self, name: &str, mode: u32) -> PathBuf {
         let path = self.path(name);
         fs::create_dir(&path).expect("a directory");
         fs::set_permissions(&path, Permissions::from_mode(mode)).expect("its mode");
@@ -594,7 +594,8 @@ fn counters_are_what_live_processes_move() {
     let scratch = Scratch::new("moved");
     let place = scratch.directory("run", 0o700);
     let shell = |script: &str| {
-        let mut command = command(&["run", "--devices", "a=lo", "--", "sh", "-c", script]);
+        let devices = "a=lo,b=lo,c=lo,d=lo";
+        let mut command = command(&["run", "--devices", devices, "--", "sh", "-c", script]);
         let output = command.env("XDG_RUNTIME_DIR", &place).output().expect("the command runs");
         assert_eq!(stderr(&output), "");
         stdout(&output)
@@ -608,12 +609,19 @@ fn counters_are_what_live_processes_move() {
     let counts = || {
         shell(
             "cd /sys/class/infiniband/a/ports/1; cat counters/port_xmit_data hw_counters/tx_bytes \
-            counters/port_rcv_packets; rdma statistic | grep -o 'tx_bytes [0-9]*'",
+            counters/port_rcv_packets; rdma statistic show link a/1 | grep -o 'tx_bytes [0-9]*'",
         )
     };
     assert_eq!(counts(), "1024\n4099\n5\ntx_bytes 4099\n");
     drop(one);
     assert_eq!(counts(), "24\n99\n5\ntx_bytes 99\n");
+    // Each port has counts of its own, the fourth those of another entry.
+    let (subject, first) = ledger::traffic(3);
+    let fourth = Entry::claim(&file, subject).expect("an entry");
+    fourth.add(first + ledger::SENT_OCTETS, 7);
+    other.add(ledger::traffic(2).1 + ledger::SENT_OCTETS, 6);
+    let all = "cd /sys/class/infiniband; cat [abcd]/ports/1/hw_counters/tx_bytes";
+    assert_eq!(shell(all), "99\n0\n6\n7\n");
 }
 
 /// Over TCP and over UDP.
