@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Lines on standard error, as many as `IWARP_LOG` asks for.
+//! Lines on standard error, as many as `IWARP_LOG` asks for, or later `iwarp set`.
 //!
 //! (Considered: `tracing-subscriber`, which brings half a dozen crates into every program.)
 
 use std::ffi::c_int;
 use std::fmt::Arguments;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
-use iwarp::{Log, LogFormat, Options};
+use iwarp::{Log, LogFormat, Options, follow_log_level};
 use iwarp_os::cancel::put_off;
 use once_cell::race::OnceBox;
 use tracing::level_filters::LevelFilter;
@@ -22,9 +22,19 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The wishes of the user.
 struct Wanted {
-    log: Log,
+    /// The number of the level.
+    log: AtomicU8,
     format: LogFormat,
 }
+
+impl Wanted {
+    fn log(&self) -> Log {
+        let number = self.log.load(Ordering::Relaxed);
+        LEVELS.into_iter().find(|level| *level as u8 == number).unwrap_or_default()
+    }
+}
+
+const LEVELS: [Log; 6] = [Log::Off, Log::Error, Log::Warn, Log::Info, Log::Debug, Log::Trace];
 
 /// A value that makes no sense counts as nothing said: opening the device complains about it.
 fn wanted() -> &'static Wanted {
@@ -39,13 +49,13 @@ fn wanted() -> &'static Wanted {
             Options::default().with_lookup(lookup).unwrap_or_default()
         };
         let (log, format) = (read("IWARP_LOG").log, read("IWARP_LOG_FORMAT").log_format);
-        Box::new(Wanted { log, format })
+        Box::new(Wanted { log: AtomicU8::new(log as u8), format })
     })
 }
 
 /// True where a line of this level would be written.
 pub(crate) fn is_wanted(level: Log) -> bool {
-    level <= wanted().log
+    level <= wanted().log()
 }
 
 /// Writes a line, unless `IWARP_LOG` asks for less than `level`.
@@ -116,7 +126,15 @@ impl Once {
 /// Has the library's own events written. Only for the drop-in libraries.
 pub(crate) fn listen() {
     // Another subscriber can only be there in tests.
-    let _ = tracing::subscriber::set_global_default(Lines);
+    if tracing::subscriber::set_global_default(Lines).is_ok() {
+        follow_log_level(set_level);
+    }
+}
+
+fn set_level(level: Log) {
+    wanted().log.store(level as u8, Ordering::Relaxed);
+    // Each place that writes an event keeps the answer that it was given before.
+    tracing::callsite::rebuild_interest_cache();
 }
 
 const fn level(of: Level) -> Log {
@@ -145,11 +163,11 @@ struct Lines;
 impl Subscriber for Lines {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         // Events, and questions whether one would be written.
-        !metadata.is_span() && level(*metadata.level()) <= wanted().log
+        !metadata.is_span() && level(*metadata.level()) <= wanted().log()
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
-        Some(match wanted().log {
+        Some(match wanted().log() {
             Log::Off => LevelFilter::OFF,
             Log::Error => LevelFilter::ERROR,
             Log::Warn => LevelFilter::WARN,

@@ -77,6 +77,9 @@ enum Command {
     Resource(live::resource::Args),
     Rping(rping::Args),
     Run(run::Args),
+    Set(live::set::Args),
+    Statistic(live::statistic::Args),
+    Top(live::top::Args),
     Why(live::why::Args),
     Completions(manual::CompletionArgs),
     /// Write manual pages, for packages.
@@ -106,6 +109,9 @@ fn main() -> ExitCode {
         Command::Ps(args) => ("ps", live::ps::run(&args)),
         Command::Resource(args) => ("resource", live::resource::run(&args)),
         Command::Rping(args) => ("rping", rping::run(&args)),
+        Command::Set(args) => ("set", live::set::run(&args)),
+        Command::Statistic(args) => ("statistic", live::statistic::run(&args)),
+        Command::Top(args) => ("top", live::top::run(&args)),
         // The exit status says whether something waits.
         Command::Why(args) => match live::why::run(&args) {
             Ok(waits) => return ExitCode::from(if waits { 0 } else { live::why::NOTHING }),

@@ -9,6 +9,8 @@ use crate::WcOp;
 pub struct Standing {
     /// Requests that have ended since the queue pair was made or reset.
     pub ended: u64,
+    /// Bytes of the payloads of all requests that were posted since then.
+    pub octets: u64,
     /// The oldest; `None` where there is none.
     pub oldest: Option<OldestSend>,
     /// The reason why the first request that has not begun is held back, where one is.

@@ -85,6 +85,8 @@ struct Readme;
 pub use capture::{Capture, CaptureError};
 pub use connect::{Peer, Retry};
 pub use engine::devices::NamedDevice;
+#[doc(hidden)]
+pub use engine::log_level::follow_log_level;
 pub use engine::network_faults::{FaultsError, NetworkFaults};
 #[doc(hidden)]
 pub use engine::observe;

@@ -3,12 +3,11 @@
 //! `iwarp capture`: the packets of a running process from now on.
 
 use std::env;
-use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use iwarp::Capture;
-use iwarp_os::questions::{answering, ask};
-use serde_json::Value;
+
+use super::tell::{find, tell};
 
 /// Begin or end a capture of a running process.
 ///
@@ -35,22 +34,11 @@ Examples:
   iwarp capture 4711 --end                      end
   iwarp explain /tmp/rdma.pcapng";
 
-const PATIENCE: Duration = Duration::from_secs(5);
-
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let pid = args.pid;
-    let Some(process) = answering().into_iter().find(|one| one.process == pid) else {
-        bail!("process {pid} has no device of this library, or is another user's (see iwarp ps)");
-    };
-    let question = match &args.file {
-        Some(file) => format!("capture {}", absolute(file)?),
-        None => "capture".to_owned(),
-    };
-    let answer = ask(process, &question, PATIENCE).with_context(|| format!("process {pid}"))?;
-    let answer: Value = serde_json::from_str(&answer)?;
-    match answer["error"].as_str() {
-        Some(error) => bail!("process {pid}: {}", error.replace(char::is_control, "?")),
-        None => Ok(()),
+    let process = find(args.pid)?;
+    match &args.file {
+        Some(file) => tell(process, &format!("capture {}", absolute(file)?)),
+        None => tell(process, "capture"),
     }
 }
 

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
+use anyhow::{Context, Result};
 use iwarp_os::questions::{Answering, answering, ask};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -24,7 +25,7 @@ pub(super) struct Process {
     pub(super) name: String,
     /// The system has stopped it: by a signal, or for a debugger.
     pub(super) is_stopped: bool,
-    pub(super) answer: Result<Facts, io::Error>,
+    pub(super) answer: io::Result<Facts>,
 }
 
 /// Its answer.
@@ -59,6 +60,8 @@ pub(super) struct QueuePair {
     pub(super) connected: bool,
     /// Send work requests that have ended, and messages that have come.
     pub(super) ended: u64,
+    /// Bytes of the payloads of all send work requests that were posted.
+    pub(super) octets: u64,
     pub(super) arrivals: u64,
     /// Messages wait for receives.
     pub(super) parked: bool,
@@ -187,6 +190,15 @@ impl Process {
     /// The one of that number.
     pub(super) fn find(pid: u32) -> Option<Self> {
         answering().into_iter().find(|one| one.process == pid).map(Self::of)
+    }
+
+    /// The one of that number, or all that this user may ask.
+    pub(super) fn wanted(pid: Option<u32>) -> Result<Vec<Self>> {
+        let Some(pid) = pid else { return Ok(Self::all()) };
+        let process = Self::find(pid).with_context(|| {
+            format!("no process {pid} of this user has a device (iwarp ps lists them)")
+        })?;
+        Ok(vec![process])
     }
 
     fn of(one: Answering) -> Self {

@@ -2,7 +2,7 @@
 
 //! `iwarp resource`: the objects of running processes one by one, in the words of `rdma resource`.
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use serde_json::{Value, json};
 
 use super::facts::{Facts, Process, silence};
@@ -41,13 +41,7 @@ enum Kind {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let all: Vec<_> = match args.pid {
-        None => Process::all(),
-        Some(pid) => match Process::find(pid) {
-            Some(process) => vec![process],
-            None => bail!("no process {pid} of this user has a device (iwarp ps lists them)"),
-        },
-    };
+    let all = Process::wanted(args.pid)?;
     let mut list = Vec::new();
     for process in &all {
         match &process.answer {

@@ -61,9 +61,21 @@ fn unknown_arguments_are_refused() {
 
 #[test]
 fn help_has_an_example_for_every_command() {
-    for command in
-        ["capture", "demo", "devinfo", "metrics", "perf", "ps", "resource", "rping", "run", "why"]
-    {
+    for command in [
+        "capture",
+        "demo",
+        "devinfo",
+        "metrics",
+        "perf",
+        "ps",
+        "resource",
+        "rping",
+        "run",
+        "set",
+        "statistic",
+        "top",
+        "why",
+    ] {
         let text = stdout(&run(&[command, "--help"]));
         assert!(text.contains(&format!("\n  iwarp {command}")), "no example in:\n{text}");
     }

@@ -20,5 +20,6 @@ mod objects;
 mod perf;
 mod rping;
 mod run;
+mod set;
 mod shared_heap;
 mod why;

@@ -249,3 +249,47 @@ fn objects_are_shown_of_each_process() {
     let own = all.as_array().expect("a list").iter().find(is_own).expect("it is listed");
     assert_eq!(own["qp"], 2);
 }
+
+/// The program waits: it has traffic, and moves none.
+#[test]
+fn numbers_of_queue_pairs_are_shown_one_by_one() {
+    let stuck = Stuck::start("receive", &[]);
+    let text = within(PATIENCE, "an answer", || {
+        let text = stdout(&run(&["statistic", "--pid", &stuck.pid(), "--rates", "1"]));
+        (!text.is_empty()).then_some(text)
+    });
+    assert_eq!(text.lines().count(), 2, "{text}");
+    let is_whole = |line: &str| {
+        line.starts_with("qp device ")
+            && line.ends_with("_per_s 0")
+            && line.contains(" rx_messages ")
+    };
+    assert!(text.lines().all(is_whole), "{text}");
+    let json = stdout(&run(&["statistic", "--json", "--pid", &stuck.pid()]));
+    let list: Vec<serde_json::Value> = serde_json::from_str(&json).expect("JSON");
+    let sent: u64 = list.iter().filter_map(|one| one["tx_bytes"].as_u64()).sum();
+    assert!(list.len() == 2 && sent > 0, "{json}");
+}
+
+#[test]
+fn top_prints_tables_where_there_is_no_terminal() {
+    let stuck = Stuck::start("receive", &[]);
+    let pid = stuck.pid();
+    let is_own = |line: &&str| line.split_whitespace().next() == Some(&*pid);
+    let rows = |arguments: &[&str]| {
+        within(PATIENCE, "an answer", || {
+            let text = stdout(&run(&[&["top", "--batch", "2"][..], arguments].concat()));
+            let rows = text.lines().filter(is_own).count();
+            (rows > 0 && rows % 2 == 0).then_some(rows)
+        })
+    };
+    assert_eq!(rows(&[]), 4);
+    assert_eq!(rows(&["--processes", "--order", "pid"]), 2);
+    let output = run(&["top"]);
+    assert!(!output.status.success());
+    assert!(crate::common::stderr(&output).contains("--batch COUNT prints tables"));
+    // Its log is its own.
+    let output = run(&["set", &pid, "log=debug"]);
+    let complaints = crate::common::stderr(&output);
+    assert!(complaints.contains("a tracing subscriber of its own"), "{complaints}");
+}

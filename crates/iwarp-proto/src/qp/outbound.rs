@@ -484,7 +484,8 @@ impl Qp {
 
     /// The state of the send queue, for people.
     pub(crate) fn standing(&mut self) -> Standing {
-        let (ended, oldest) = (self.sq.ended(), self.sq.oldest_standing());
+        let (ended, octets) = (self.sq.ended(), self.sq.octets());
+        let oldest = self.sq.oldest_standing();
         let may_start = self.may_start_send();
         let operates = matches!(self.state, QpState::Rtr | QpState::Rts);
         let operates = operates && self.stream == Stream::Operating;
@@ -498,7 +499,7 @@ impl Qp {
             }
             Some(_) => Some(HeldBy::Turn),
         };
-        Standing { ended, oldest, held }
+        Standing { ended, octets, oldest, held }
     }
 
     /// True if the first waiting send request could be started now.

@@ -149,6 +149,8 @@ const PRESSING_OCTETS: u64 = 256 * 1024;
 pub(crate) struct SendQueue {
     ring: Ring<SendWqe>,
     next: u64,
+    /// Octets of all payloads that were posted.
+    octets: u64,
     waiting_for_kind: bool,
     /// Started one-way requests of which octets are to be built or taken.
     in_stream: usize,
@@ -194,6 +196,7 @@ impl SendQueue {
         Self {
             ring: Ring::new(capacity),
             next: 0,
+            octets: 0,
             waiting_for_kind: false,
             in_stream: 0,
             silent: 0,
@@ -236,6 +239,11 @@ impl SendQueue {
     /// Requests that have ended.
     pub(crate) const fn ended(&self) -> u64 {
         self.ring.head()
+    }
+
+    /// Octets of all payloads that were posted.
+    pub(crate) const fn octets(&self) -> u64 {
+        self.octets
     }
 
     /// The oldest request, for people.
@@ -318,6 +326,7 @@ impl SendQueue {
         slot.msn = None;
         slot.progress = Progress::Posted;
         self.ring.push();
+        self.octets += u64::from(length);
         if !wr.op.is_one_sided() {
             self.others_below = self.ring.tail();
         }

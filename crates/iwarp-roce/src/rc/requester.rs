@@ -166,7 +166,7 @@ impl Rc {
             }
             Some(_) => Some(HeldBy::Turn),
         };
-        Standing { ended: self.sq.head(), oldest, held }
+        Standing { ended: self.sq.head(), octets: self.sq.octets(), oldest, held }
     }
 
     /// The next thing to be done, if it may be done now.

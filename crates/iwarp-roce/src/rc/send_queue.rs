@@ -101,13 +101,15 @@ impl SendWqe {
 pub(super) struct SendQueue {
     ring: Ring<SendWqe>,
     unstarted: u64,
+    /// Octets of all payloads that were posted.
+    octets: u64,
     /// Requests that succeeded without a completion (ROCE-072) since the last one that has one.
     silent: u32,
 }
 
 impl SendQueue {
     pub(super) const fn new(capacity: usize) -> Self {
-        Self { ring: Ring::new(capacity), unstarted: 0, silent: 0 }
+        Self { ring: Ring::new(capacity), unstarted: 0, octets: 0, silent: 0 }
     }
 
     pub(super) const fn len(&self) -> usize {
@@ -117,6 +119,11 @@ impl SendQueue {
     /// Number of the oldest request.
     pub(super) const fn head(&self) -> u64 {
         self.ring.head()
+    }
+
+    /// Octets of all payloads that were posted.
+    pub(super) const fn octets(&self) -> u64 {
+        self.octets
     }
 
     /// Number of the first request that was not started.
@@ -146,6 +153,7 @@ impl SendQueue {
         slot.length = length;
         slot.payload.set(wr.payload)?;
         self.ring.push();
+        self.octets += u64::from(length);
         Ok(())
     }
 

@@ -6,7 +6,7 @@
 //! The worker answers processes of this user and of root, so a process without a device costs
 //! nothing, and one with a device a descriptor. To the question `describe` the answer is a JSON
 //! object of all that is in the [census](super::census). `capture FILE` begins a capture, `capture`
-//! ends it.
+//! ends it. `log LEVEL` sets the level of the log.
 
 use std::fmt;
 use std::io;
@@ -21,6 +21,8 @@ use iwarp_os::{Interest, Ready};
 
 use crate::capture::{self, Capture, CaptureError};
 use crate::engine::census::{self, Kind};
+use crate::engine::log_level::set_level;
+use crate::engine::options::log;
 use crate::engine::tasks::{Task, Tasks};
 use crate::engine::worker::Worker;
 use crate::port::Descriptors;
@@ -183,6 +185,11 @@ impl Conversation {
                     answer.text("error", error);
                 }
             }
+            ("log", level) => {
+                if let Err(error) = set_log(level) {
+                    answer.text("error", error);
+                }
+            }
             _ => answer.text("error", "this version of the library does not know that question"),
         }
         answer.end()
@@ -206,6 +213,11 @@ impl Conversation {
             self.tasks.remove(*task, Descriptors::one(self.asker.as_fd()));
         }
     }
+}
+
+fn set_log(level: &str) -> Result<(), &'static str> {
+    let level = log(level).ok_or("the level of a log is off, error, warn, info or debug")?;
+    set_level(level)
 }
 
 fn describe(to: &mut Object) {

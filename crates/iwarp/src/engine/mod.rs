@@ -37,6 +37,7 @@
 //!   send_memory  what the system may keep for peers that do not read
 //!   local      agreement on a way past TCP, between two processes of one host
 //!   control    answers to questions of other processes
+//!   log_level  the level of the log in a running process
 //!   live       the connections there are, for the end of the process
 //!   service_ports  ports of datagram services
 //!   network_faults  a network that has faults on purpose
@@ -108,6 +109,7 @@ pub(crate) mod kept;
 pub(crate) mod kinds;
 pub(crate) mod live;
 pub(crate) mod local;
+pub(crate) mod log_level;
 pub(crate) mod mover;
 pub(crate) mod network_faults;
 pub(crate) mod numbers;

@@ -462,7 +462,7 @@ impl Options {
                 users.ok_or_else(|| wrong("IWARP_ALLOW_USERS", &value, expected))?;
         }
         if let Some(value) = lookup("IWARP_LOG") {
-            let expected = "off, error, warn, info or debug";
+            let expected = "off, error, warn, info, debug or trace";
             options.log = log(&value).ok_or_else(|| wrong("IWARP_LOG", &value, expected))?;
         }
         if let Some(value) = lookup("IWARP_LOG_FORMAT") {
@@ -528,7 +528,7 @@ impl Options {
 /// One level, or what `tracing` takes for a filter (`warn,iwarp::cm=debug`): its most talkative.
 /// The trace of calls and accesses has to be asked for by itself: a filter that names a part of the
 /// library has the level below instead.
-fn log(text: &str) -> Option<Log> {
+pub(super) fn log(text: &str) -> Option<Log> {
     let level = |directive: &str| {
         Some(match directive.rsplit('=').next()?.trim() {
             "trace" if directive.contains('=') => Log::Debug,

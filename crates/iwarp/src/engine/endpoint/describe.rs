@@ -56,8 +56,9 @@ impl Described for Endpoint {
 }
 
 fn describe_standing(standing: Standing, to: &mut Object) {
-    let Standing { ended, oldest, held } = standing;
+    let Standing { ended, octets, oldest, held } = standing;
     to.number("ended", ended);
+    to.number("octets", octets);
     if let Some(OldestSend { wr_id, op, length, awaits }) = oldest {
         to.object("oldest", |to| {
             to.number("wr_id", wr_id);

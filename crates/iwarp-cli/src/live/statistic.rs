@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! `iwarp statistic`: the numbers of queue pairs, in the words of `rdma statistic`.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use serde_json::{Map, Value, json};
+
+use super::facts::{Process, QueuePair, silence};
+use super::rates::{Rates, earlier, find};
+
+/// Show the counters of queue pairs, one a line.
+///
+/// Of all processes that use this library, since each queue pair was made or reset: send work
+/// requests that have ended and the bytes of all that were posted, messages that have come,
+/// operations within the host that this end carried out alone, and what its TCP has sent again. The
+/// counters of ports are in /sys/class/infiniband below iwarp run, where rdma statistic shows them.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Only those of this process
+    #[arg(short, long, value_name = "PID")]
+    pid: Option<u32>,
+    /// Also rates for a second, of so many seconds from now on
+    #[arg(short, long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    rates: Option<u64>,
+    /// As JSON
+    #[arg(short, long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  iwarp statistic                               all queue pairs of all processes
+  iwarp statistic --rates 1 --pid 4711          what moves in process 4711
+  iwarp statistic --json                        for programs";
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let look = || Process::wanted(args.pid);
+    let (before, started) = match args.rates {
+        None => (Vec::new(), None),
+        Some(seconds) => {
+            let before = look()?;
+            let started = Instant::now();
+            thread::sleep(Duration::from_secs(seconds));
+            (before, Some(started))
+        }
+    };
+    let all = look()?;
+    let time = started.map(|started| started.elapsed());
+    let mut list = Vec::new();
+    for process in &all {
+        match &process.answer {
+            Ok(facts) => list.extend(facts.qp.iter().map(|qp| {
+                let of = time.map(|time| Rates::of(find(earlier(&before, process), qp), qp, time));
+                members(process, qp, of)
+            })),
+            Err(error) => eprintln!("process {} {}", process.pid, silence(process, error)),
+        }
+    }
+    if args.json {
+        let object = |(name, value): (&str, Value)| (name.to_owned(), value);
+        let list: Vec<Map<_, _>> =
+            list.into_iter().map(|members| members.into_iter().map(object).collect()).collect();
+        println!("{}", serde_json::to_string_pretty(&list)?);
+        return Ok(());
+    }
+    for members in &list {
+        println!("qp {}", words(members));
+    }
+    Ok(())
+}
+
+/// Names and values, in the order in which they are shown.
+type Members = Vec<(&'static str, Value)>;
+
+fn members(process: &Process, qp: &QueuePair, rates: Option<Rates>) -> Members {
+    let mut members = vec![
+        ("device", json!(qp.device)),
+        ("qpn", json!(qp.number)),
+        ("pid", json!(process.pid)),
+        ("comm", json!(process.name)),
+        ("tx_requests", json!(qp.ended)),
+        ("tx_bytes", json!(qp.octets)),
+        ("rx_messages", json!(qp.arrivals)),
+    ];
+    if let Some(stream) = &qp.stream {
+        members.push(("direct_reads", json!(stream.direct_reads)));
+        members.push(("direct_writes", json!(stream.direct_writes)));
+        members.extend(stream.retransmits.map(|count| ("retransmits", json!(count))));
+    }
+    if let Some(Rates { requests, octets, messages }) = rates {
+        members.push(("tx_requests_per_s", json!(requests.round() as u64)));
+        members.push(("tx_bytes_per_s", json!(octets.round() as u64)));
+        members.push(("rx_messages_per_s", json!(messages.round() as u64)));
+    }
+    members
+}
+
+fn words(members: &Members) -> String {
+    let word = |(name, value): &(&str, Value)| match value {
+        Value::String(text) => format!("{name} {text}"),
+        value => format!("{name} {value}"),
+    };
+    members.iter().map(word).collect::<Vec<_>>().join(" ")
+}
