@@ -6,7 +6,9 @@
 
 use std::ffi::c_int;
 
+use iwarp::faults;
 use iwarp::observe::{self, SomeObserver, Value};
+use iwarp_os::environment;
 use once_cell::race::OnceBox;
 
 use crate::log::last_errno;
@@ -15,8 +17,12 @@ use crate::trace;
 /// The observer of this process, once a device or a channel was made.
 static OBSERVER: OnceBox<SomeObserver> = OnceBox::new();
 
-/// Has calls told from now on, if the user asks for that.
+/// Has calls told from now on, and refused by rule, if the user asks for that.
 pub(crate) fn prepare() {
+    // A wrong value is told of when the device is opened.
+    if let Some(rules) = environment::variable("IWARP_FAULTS").and_then(|text| text.parse().ok()) {
+        faults::install(&rules);
+    }
     if let Some(observer) = trace::wanted() {
         let _ = OBSERVER.set(Box::new(observer));
     }

@@ -10,6 +10,7 @@ use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use iwarp::Log;
+use iwarp::faults;
 use iwarp::observe::Value;
 use iwarp::verbs::{OpenError, OutOfMemory, RegisterError, afford};
 use iwarp_os::cancel::put_off;
@@ -134,7 +135,10 @@ fn guarded<R, const N: usize>(
     // The objects that `f` uses may be half changed after a panic. They are ours, behind locks that
     // do not poison, and every single call leaves them usable; the alternative is to end the
     // program.
-    let called = catch_unwind(AssertUnwindSafe(f));
+    let called = match faults::of_call(call.verb()) {
+        None => catch_unwind(AssertUnwindSafe(f)),
+        Some(number) => Ok(Err(Errno::plain(number))),
+    };
     let mut result = called.unwrap_or_else(|_| Err(Errno::plain(libc::EIO)));
     if let Err(error) = &mut result
         && error.is_explained()

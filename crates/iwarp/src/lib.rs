@@ -65,6 +65,8 @@ mod connect;
 pub mod drive;
 mod engine;
 #[doc(hidden)]
+pub mod faults;
+#[doc(hidden)]
 pub mod flaw;
 mod hash;
 #[cfg(all(test, not(model)))]
@@ -98,6 +100,7 @@ pub use engine::policy::Behaviours;
 pub use engine::speed::Speed;
 #[doc(hidden)]
 pub use engine::turns::Turns;
+pub use faults::{FaultRules, RuleError};
 pub use iwarp_mem::Buffer;
 pub use iwarp_types::{
     Access, AddressVector, AtomicOp, Bind, Destination, Extensions, Payload, PostError, Protocol,

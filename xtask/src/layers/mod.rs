@@ -74,7 +74,7 @@ const CRATES: [Crate; 5] = [
     Crate {
         name: "iwarp",
         layers: &[
-            &["report", "flaw", "hash", "wire"],
+            &["report", "flaw", "hash", "wire", "faults"],
             &["capture"],
             &["port"],
             &["engine"],

@@ -5,7 +5,7 @@
 use std::ffi::c_int;
 
 use iwarp::verbs::ModifyError;
-use iwarp::{Access, Peer, Personality, QpState, QpType, Retry};
+use iwarp::{Access, Peer, Personality, QpState, QpType, Retry, faults};
 
 use super::attributes::{check_mask, check_values, lacks, no_step, state, store};
 use super::qp::Qp;
@@ -197,6 +197,9 @@ fn restrict(qp: &Qp, attr: &ibv_qp_attr, mask: u32) {
 pub extern "C" fn ibv_modify_qp(qp: &Qp, attr: &ibv_qp_attr, mask: c_int) -> c_int {
     guard::errno(called!(ibv_modify_qp(qp, attr, mask)), || {
         qp.check()?;
+        if let Some(number) = faults::of_call_on("ibv_modify_qp", qp.number()) {
+            return Err(Errno::plain(number));
+        }
         modify(qp, attr, mask.cast_unsigned())
     })
 }

@@ -5,6 +5,7 @@
 use std::ffi::{c_int, c_uint};
 use std::mem::MaybeUninit;
 
+use iwarp::faults::{self, Kind};
 use iwarp::{
     AtomicOp, Destination, Payload, PostError, QpType, RecvRequest, SendOp, SendRequest, Sge, Stag,
     TaggedOffset,
@@ -128,6 +129,17 @@ pub(crate) fn fetch_add(rkey: u32, remote_addr: u64, add: u64) -> SendOp {
     }
 }
 
+/// The kind of a request, for rules of faults.
+const fn kind(opcode: c_uint) -> Kind {
+    match opcode {
+        IBV_WR_SEND | IBV_WR_SEND_WITH_IMM | IBV_WR_SEND_WITH_INV => Kind::Send,
+        IBV_WR_RDMA_WRITE | IBV_WR_RDMA_WRITE_WITH_IMM => Kind::Write,
+        IBV_WR_RDMA_READ => Kind::Read,
+        IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD => Kind::Atomic,
+        _ => Kind::Other,
+    }
+}
+
 /// Notes that a bind was posted.
 ///
 /// # Safety
@@ -179,6 +191,10 @@ unsafe fn request<'a>(
         }
     };
     let mut request = SendRequest::new(wr.wr_id, op(wr)?, payload);
+    let about = || (kind(wr.opcode), payload.len());
+    if let Some(number) = faults::of_post("ibv_post_send", qp.number(), about) {
+        return Err(Errno::plain(number));
+    }
     request.signaled = qp.signal_all || flags.has(IBV_SEND_SIGNALED);
     request.fence = flags.has(IBV_SEND_FENCE);
     Ok(Some(request))
@@ -475,7 +491,8 @@ pub(crate) extern "C" fn post_recv(
         posted.map_err(|(at, error)| (at, receive_refused(qp, error, requests[at].sges.len())))
     };
     // SAFETY: the program passes a list of requests.
-    let posted = guard::on_data_path(VERB, || Ok(unsafe { receive_list(wr, post) }));
+    let posted =
+        guard::on_data_path(VERB, || Ok(unsafe { receive_list(wr, Some(qp.number()), post) }));
     let result = finish(VERB, posted, wr, bad);
     told!(ibv_post_recv(qp, wr, bad), outcome(result));
     result
@@ -497,10 +514,16 @@ pub(crate) extern "C" fn post_srq_recv(
         })
     };
     // SAFETY: the program passes a list of requests.
-    let posted = guard::on_data_path(VERB, || Ok(unsafe { receive_list(wr, post) }));
+    let posted = guard::on_data_path(VERB, || Ok(unsafe { receive_list(wr, None, post) }));
     let result = finish(VERB, posted, wr, bad);
     told!(ibv_post_srq_recv(srq, wr, bad), outcome(result));
     result
+}
+
+/// The error number by which a rule refuses a receive, if one does.
+fn receive_fault(qp: u32, sges: &[Sge]) -> Option<c_int> {
+    let bytes = || sges.iter().map(|sge| u64::from(sge.length)).sum();
+    faults::of_post("ibv_post_recv", qp, || (Kind::Recv, bytes()))
 }
 
 /// # Safety
@@ -508,6 +531,7 @@ pub(crate) extern "C" fn post_srq_recv(
 /// The program passes a list of requests, which stays with all it points to.
 unsafe fn receive_list(
     first: *mut ibv_recv_wr,
+    qp: Option<u32>,
     post: impl Fn(&[RecvRequest<'_>]) -> Result<(), (usize, Errno)>,
 ) -> Result<(), (*mut ibv_recv_wr, Errno)> {
     let mut at = first;
@@ -525,7 +549,13 @@ unsafe fn receive_list(
         {
             // SAFETY: the caller's promise.
             match unsafe { elements.of(wr.sg_list, wr.num_sge) } {
-                Ok(Some(sges)) => requests[count] = RecvRequest::new(wr.wr_id, sges),
+                Ok(Some(sges)) => {
+                    if let Some(number) = qp.and_then(|qp| receive_fault(qp, sges)) {
+                        refused = Some((at, Errno::plain(number)));
+                        break;
+                    }
+                    requests[count] = RecvRequest::new(wr.wr_id, sges);
+                }
                 // The next call has room.
                 Ok(None) => break,
                 Err(error) => {

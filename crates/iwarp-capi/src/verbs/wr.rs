@@ -5,7 +5,7 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use iwarp::{Payload, PostError, QpType, SendOp, SendRequest, Sge, Stag, TaggedOffset};
+use iwarp::{Payload, PostError, QpType, SendOp, SendRequest, Sge, Stag, TaggedOffset, faults};
 
 use super::builder::{List, Octets, Pending};
 use super::mw::Mw;
@@ -173,6 +173,9 @@ impl Qp {
         let List { requests, destinations, sges, inline, error } = list;
         if let Some(error) = error.take() {
             return Err(error);
+        }
+        if let Some(number) = faults::of_call_on("ibv_wr_complete", self.number()) {
+            return Err(Errno::plain(number));
         }
         let as_request = |at: usize, pending: &Pending| {
             let payload = match &pending.octets {

@@ -121,7 +121,8 @@ pub(super) const VARIABLES: &[(&str, &str, &str)] = &[
     (
         "IWARP_FAULTS",
         "seed=N,lose=N,...",
-        "A network with faults, for tests: lose, repeat, reorder, damage, delay, cut, corrupt (none).",
+        "A network with faults, for tests: lose, repeat, reorder, damage, delay, cut, corrupt; and \
+         faults of calls and completions by rule, with semicolons between (none).",
     ),
     (
         "IWARP_WITHOUT",

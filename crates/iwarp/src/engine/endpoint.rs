@@ -42,6 +42,7 @@ mod describe;
 mod direct;
 mod events;
 mod exchange;
+mod hurt;
 mod placing;
 mod post;
 mod postponed;
@@ -58,6 +59,7 @@ use iwarp_types::{Accessor, PdId, QpId, QpType, Receive, ReceivePool, Time, Work
 pub(crate) use self::attach::Adoption;
 pub(crate) use self::core::{CoreConfig, EndpointCore, Multicast, NO_RECEIVE, WireCore};
 pub(crate) use self::exchange::{Choice, PacketListener};
+use self::hurt::Hurt;
 use self::placing::Placing;
 use self::postponed::{Postponed, Postpones};
 use crate::engine::Engine;
@@ -77,6 +79,7 @@ use crate::engine::profile::Profile;
 use crate::engine::slots::{ReceiveSlots, SendSlots};
 use crate::engine::srq::{Parking, SrqCore};
 use crate::engine::sync::{AtomicBool, AtomicU8, AtomicU32, Mutex, Ordering};
+use crate::faults;
 use crate::port::local::Annex;
 
 /// See the [module](self).
@@ -187,6 +190,8 @@ struct Program {
     verdict: Option<AsyncEvent>,
     /// Its requests, where they are counted or told to an observer.
     observed: Option<Box<Observed>>,
+    /// There if completions may have faults on purpose.
+    hurt: Option<Box<Hurt>>,
 }
 
 impl Locked {
@@ -339,6 +344,10 @@ impl Endpoint {
             when_moved: OnceLock::new(),
             annex: OnceLock::new(),
         });
+        if faults::are_on() {
+            faults::created(this.id());
+            this.core.lock().program.hurt = Some(Hurt::new(&this));
+        }
         let described: Weak<dyn Described> = Arc::<Self>::downgrade(&this);
         census::enter(this.place(), described);
         Ok(this)

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use iwarp_mem::OutOfMemory;
 use iwarp_os::PerProcess;
 
-use crate::capture;
+use crate::{capture, faults};
 
 /// The time that an exiting process may take to get out what it was told is sent.
 const EXIT_BOUND: Duration = Duration::from_secs(2);
@@ -124,4 +124,5 @@ fn end_all() {
     all.iter().for_each(|live| live.end());
     all.iter().for_each(|live| live.wait(deadline));
     capture::write_out();
+    faults::write_out();
 }

@@ -2,6 +2,7 @@
 
 //! The options of a device, and the environment variables that set them.
 
+use std::borrow::Cow;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use super::policy::Behaviours;
 use super::speed::Speed;
 use super::variables;
 use crate::capture::Capture;
+use crate::faults::{FaultRules, split};
 use crate::report::LogFormat;
 
 /// The messages that the drop-in libraries write to standard error.
@@ -156,6 +158,9 @@ pub struct Options {
     pub log_format: LogFormat,
     /// Faults that the network has on purpose: to find out how a program bears them.
     pub faults: Option<NetworkFaults>,
+    /// Faults of calls of the C API and of completions, by rule. Those of the first device that is
+    /// opened with some count, for the whole process.
+    pub fault_rules: Option<FaultRules>,
     /// A file that gets all packets of the process. The first device that is opened with one
     /// counts.
     pub capture: Option<Capture>,
@@ -200,6 +205,7 @@ impl Default for Options {
             log: Log::Warn,
             log_format: LogFormat::Text,
             faults: None,
+            fault_rules: None,
             capture: None,
             without: Behaviours::empty(),
             observer: None,
@@ -217,7 +223,7 @@ pub struct OptionError {
     /// Its value.
     pub value: String,
     /// The valid values.
-    pub expected: &'static str,
+    pub expected: Cow<'static, str>,
 }
 
 impl Options {
@@ -255,6 +261,7 @@ impl Options {
         strict: bool,
         workers: usize,
         into faults: Option<NetworkFaults>,
+        into fault_rules: Option<FaultRules>,
         into capture: Option<Capture>,
         without: Behaviours,
         log: Log,
@@ -299,7 +306,7 @@ impl Options {
     /// | `IWARP_ALLOW_USERS` | `any`, or names and ids of users: `ann,1007` | none |
     /// | `IWARP_LOG` | `off`, `error`, `warn`, `info`, `debug`, `trace`, or a `tracing` filter | `warn` |
     /// | `IWARP_LOG_FORMAT` | `text`, `json` | `text` |
-    /// | `IWARP_FAULTS` | [faults of the network](NetworkFaults): `seed=7,lose=100` | none |
+    /// | `IWARP_FAULTS` | [faults of the network](NetworkFaults): `seed=7,lose=100`; [rules](FaultRules) | none |
     /// | `IWARP_CAPTURE` | [a file for all packets](Capture): `FILE[,snap=BYTES][,ring=FILESxSIZE]` | none |
     /// | `IWARP_WITHOUT` | `gather`, `awaiting`, `piggyback`, `backoff`, `arming`, `lend`, with commas between | none |
     ///
@@ -473,9 +480,17 @@ impl Options {
             };
         }
         if let Some(value) = lookup("IWARP_FAULTS") {
-            let faults = value.parse();
-            let wrong = |_| wrong("IWARP_FAULTS", &value, NetworkFaults::EXPECTED);
-            options.faults = Some(faults.map_err(wrong)?);
+            let wrong = |expected: String| OptionError {
+                variable: "IWARP_FAULTS",
+                value: value.clone(),
+                expected: expected.into(),
+            };
+            let (network, rules) = split(&value).map_err(|error| wrong(error.to_string()))?;
+            if !network.is_empty() || !rules.has_some() {
+                let expected = |_| wrong(NetworkFaults::EXPECTED.to_owned());
+                options.faults = Some(network.parse().map_err(expected)?);
+            }
+            options.fault_rules = rules.has_some().then_some(rules);
         }
         if let Some(value) = lookup("IWARP_CAPTURE") {
             let capture = value.parse();
@@ -565,7 +580,7 @@ fn users(text: &str) -> Option<Users> {
 const LOWEST_PORT: u16 = 1024;
 
 fn wrong(variable: &'static str, value: &str, expected: &'static str) -> OptionError {
-    OptionError { variable, value: value.to_owned(), expected }
+    OptionError { variable, value: value.to_owned(), expected: expected.into() }
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ use crate::engine::profile::{Profile, no_device};
 use crate::engine::speed::Speed;
 use crate::engine::turns::Turns;
 use crate::engine::{Engine, MAX_READS};
+use crate::faults;
 use crate::port::Platform;
 use crate::verbs::channel::CompletionChannel;
 use crate::verbs::cq::CompletionQueue;
@@ -214,6 +215,9 @@ impl Device {
     /// When descriptors or a thread cannot be made.
     pub fn with_options(options: Options) -> io::Result<Self> {
         let platform = platform(options.faults);
+        if let Some(rules) = &options.fault_rules {
+            faults::install(rules);
+        }
         Self::over(Engine::of_system(options, platform)?, None)
     }
 

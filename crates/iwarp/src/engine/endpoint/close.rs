@@ -193,6 +193,9 @@ impl Endpoint {
         if let Some(observed) = &mut core.program.observed {
             observed.reset();
         }
+        if let Some(hurt) = &mut core.program.hurt {
+            hurt.reset();
+        }
         self.return_borrowed();
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use iwarp_types::{Cause as _, Core, Event, WcStatus, WorkCompletion};
 
+use super::hurt::Kept;
 use super::{Endpoint, Locked, Program};
 use crate::engine::ended::Ended;
 use crate::engine::event::AsyncEvent;
@@ -91,12 +92,17 @@ impl Endpoint {
                 is_told |= tells_why(&event);
                 overrun |= !self.hand_on_one(event, core, sends, program, link.as_deref());
             }
-            self.report_verdict(is_told, program);
-            if !overrun || !core.is_connected() {
+            let is_hurt = program.hurt.as_ref().is_some_and(|hurt| hurt.has_failed());
+            self.report_verdict(is_told | is_hurt, program);
+            if !(overrun | is_hurt) || !core.is_connected() {
                 return;
             }
-            self.overran.store(true, Ordering::Release);
-            core.fail_locally("completion queue overrun");
+            if overrun {
+                self.overran.store(true, Ordering::Release);
+                core.fail_locally("completion queue overrun");
+            } else {
+                core.fail_locally("a fault on purpose (IWARP_FAULTS)");
+            }
             overrun = false;
         }
     }
@@ -118,14 +124,30 @@ impl Endpoint {
                     observed.ended_silently(count);
                 }
             }
-            Event::SendCompleted(completion) => {
+            Event::SendCompleted(mut completion) => {
                 let slots = sends.report();
+                let late = match &mut program.hurt {
+                    Some(hurt) => hurt.look_at(&mut completion, core.is_connected()),
+                    None => None,
+                };
                 if let Some(observed) = &mut program.observed {
                     observed.completed(&completion);
                 }
+                if let (Some(late), Some(hurt)) = (late, &mut program.hurt) {
+                    hurt.put_off(self, late, Kept::Sent(completion, slots));
+                    return true;
+                }
                 return program.gone || self.send_cq.push(completion, self.send_owner, slots);
             }
-            Event::ReceiveCompleted(completion) => return self.received(completion, program),
+            Event::ReceiveCompleted(mut completion) => {
+                if let Some(hurt) = &mut program.hurt
+                    && let Some(late) = hurt.look_at(&mut completion, core.is_connected())
+                {
+                    hurt.put_off(self, late, Kept::Received(completion));
+                    return true;
+                }
+                return self.received(completion, program);
+            }
             Event::FirstHeard => {
                 if let Some(observer) = &program.observer {
                     observer.first_heard();
@@ -174,6 +196,19 @@ impl Endpoint {
             for completion in std::mem::take(&mut program.held_back) {
                 self.received(completion, program);
             }
+        }
+    }
+
+    /// A completion comes that was put off.
+    pub(super) fn come(&self, kept: Kept, program: &mut Program) {
+        let fits = match kept {
+            Kept::Received(completion) => self.received(completion, program),
+            Kept::Sent(completion, slots) => {
+                program.gone || self.send_cq.push(completion, self.send_owner, slots)
+            }
+        };
+        if !fits {
+            self.overran.store(true, Ordering::Release);
         }
     }
 
