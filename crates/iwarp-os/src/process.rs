@@ -6,9 +6,14 @@ use std::fs;
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use rustix::process::{
+    Pid, PidfdFlags, PidfdGetfdFlags, Signal, pidfd_getfd, pidfd_open,
+    set_parent_process_death_signal,
+};
 
 use crate::environment;
 
@@ -25,6 +30,13 @@ pub struct Linked {
     pub number: RawFd,
     /// The file.
     pub file: (u64, u64),
+}
+
+/// Has the process that `command` starts get SIGTERM when the thread that starts it is gone.
+pub fn end_with_starter(command: &mut Command) {
+    let follow = || Ok(set_parent_process_death_signal(Some(Signal::TERM))?);
+    // SAFETY: between fork and exec it makes one system call and allocates nothing.
+    unsafe { command.pre_exec(follow) };
 }
 
 /// Descriptors of a process (`None`: this one) whose link in `/proc` begins so.

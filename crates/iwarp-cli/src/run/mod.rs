@@ -4,6 +4,7 @@
 
 mod bundled;
 mod capture;
+mod faults;
 mod libraries;
 mod links;
 mod program;
@@ -59,6 +60,16 @@ pub(crate) struct Args {
     /// ,ring=FILESxSIZE may follow, and %p in the name stands for the process
     #[arg(long, value_name = "FILE")]
     capture: Option<String>,
+    /// Faults on purpose, by rule: errno=ENOMEM,verb=ibv_post_send,nth=3 or several with semicolons
+    /// between, or @FILE with one a line; a table at the end says what became of them
+    #[arg(long, value_name = "RULES|@FILE")]
+    faults: Option<String>,
+    /// Seed of the faults that come by lot
+    #[arg(long, value_name = "NUMBER", requires = "faults")]
+    seed: Option<u64>,
+    /// Fail with status 123 if a rule has never fired
+    #[arg(long, requires = "faults")]
+    strict: bool,
     /// Show the devices under /sys/class/infiniband and /dev/infiniband; on by default
     #[arg(
         long, value_name = "ON|OFF", num_args = 0..=1, require_equals = true,
@@ -95,12 +106,14 @@ Examples, each with its server in one terminal and its client in another:
   iwarp run --personality iwarp ibv_devinfo     as an iWARP card
   iwarp run --shared-heap ib_write_bw           both ends on this host, in each other's memory
   iwarp run --capture rdma.pcapng rping -s      all packets, for Wireshark or iwarp explain
+  iwarp run --faults errno=ENOMEM,verb=ibv_reg_mr,nth=2 ib_write_bw
   iwarp run --devices mlx5_0,mlx5_1 ibv_devices
   iwarp run --devices mlx5_0=eth0:roce,siw0=eth1:iwarp ibv_devinfo
   iwarp run bash                                a shell in which every program is served
 
 Exit status: the program's own; 127 if it is not found, 126 if it cannot be served or started, 125
-if this command fails itself.
+if this command fails itself, 123 if --strict misses a fault. With --faults rules, the program runs
+below this command, and 128 and a number stand for the signal that ended it.
 
 Limits: the program must be dynamic, linked with glibc, for this architecture, and without setuid
 bits or file capabilities; otherwise `iwarp run` refuses it and says why. `iwarp run` raises the
@@ -143,12 +156,26 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     if let Some(refusal) = located.obstacle().filter(|_| !args.force) {
         return refuse(name, &refusal);
     }
-    let error = match prepare(args, &located) {
-        Ok(mut command) => return not_started(name, &command.exec()),
+    let error = match start(args, &located) {
+        Ok(code) => return code,
         Err(error) => error,
     };
     eprintln!("iwarp run: {}", lines::reason(&error));
     ExitCode::from(FAILED)
+}
+
+/// Starts the program in place of this process, or, with faults by rule, below it.
+fn start(args: &Args, located: &Located) -> Result<ExitCode> {
+    let name = &args.program[0];
+    let given = args.faults.as_deref().map(|given| faults::text(given, args.seed)).transpose()?;
+    let recorded = given.as_deref().map(faults::Recorded::begin).transpose()?.flatten();
+    let text = recorded.as_ref().map(|recorded| recorded.text().to_owned()).or(given);
+    let mut command = prepare(args, located, text)?;
+    let Some(recorded) = recorded else { return Ok(not_started(name, &command.exec())) };
+    match recorded.run(&mut command, args.strict) {
+        Ok(code) => Ok(code),
+        Err(error) => Ok(not_started(name, &error)),
+    }
 }
 
 fn refuse(name: &OsStr, refusal: &Refusal) -> ExitCode {
@@ -169,9 +196,10 @@ fn not_started(name: &OsStr, error: &io::Error) -> ExitCode {
 }
 
 /// The command with the environment that lets it find the libraries.
-fn prepare(args: &Args, located: &Located) -> Result<Command> {
+fn prepare(args: &Args, located: &Located, faults: Option<String>) -> Result<Command> {
     let libraries = Libraries::find()?;
     let mut settings = settings(args);
+    settings.extend(faults.map(|text| ("IWARP_FAULTS", text)));
     if let Some(capture) = &args.capture {
         settings.push(("IWARP_CAPTURE", capture::begin(capture)?));
     }
