@@ -20,6 +20,7 @@ mod rping;
     path = "run/none.rs"
 )]
 mod run;
+mod torture;
 
 use std::process::ExitCode;
 
@@ -80,6 +81,7 @@ enum Command {
     Set(live::set::Args),
     Statistic(live::statistic::Args),
     Top(live::top::Args),
+    Torture(torture::Args),
     Why(live::why::Args),
     Completions(manual::CompletionArgs),
     /// Write manual pages, for packages.
@@ -119,6 +121,8 @@ fn main() -> ExitCode {
         },
         // The program's exit status, or one that says why it did not start.
         Command::Run(args) => return run::run(&args),
+        // The exit status says whether the command has failed.
+        Command::Torture(args) => return torture::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -22,4 +22,5 @@ mod rping;
 mod run;
 mod set;
 mod shared_heap;
+mod torture;
 mod why;

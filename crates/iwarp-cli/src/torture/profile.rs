@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The faults of a profile, as rules.
+
+use std::fs;
+
+use anyhow::{Context, Result, bail};
+use iwarp::FaultRules;
+
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Profile {
+    Mild,
+    Network,
+    Resources,
+    All,
+}
+
+const MILD: &str = "late=10,one-in=12\nlate=200,one-in=60";
+/// Without what ends a connection.
+const NETWORK: &str = "delay=8,cut=900,lose=100,repeat=100,reorder=50";
+/// Calls that each program makes often, and some that it makes once or twice.
+const RESOURCES: &str = "errno=ENOMEM,verb=ibv_post_send,one-in=12\n\
+    errno=ENOMEM,verb=ibv_post_recv,one-in=12\n\
+    errno=ENOMEM,verb=ibv_wr_complete,one-in=12\n\
+    errno=ENOMEM,verb=ibv_reg_mr,one-in=6\n\
+    errno=ENOMEM,verb=ibv_reg_mr_iova2,one-in=6\n\
+    errno=ENOMEM,verb=ibv_alloc_pd,one-in=16\n\
+    errno=ENOMEM,verb=ibv_create_comp_channel,one-in=16\n\
+    errno=ENOMEM,verb=ibv_create_cq,one-in=8\n\
+    errno=ENOMEM,verb=ibv_create_cq_ex,one-in=8\n\
+    errno=ENOMEM,verb=ibv_create_qp,one-in=8\n\
+    errno=ENOMEM,verb=ibv_create_qp_ex,one-in=8\n\
+    errno=ENOMEM,verb=ibv_create_srq,one-in=8\n\
+    errno=ENOMEM,verb=ibv_create_ah,one-in=8\n\
+    errno=ENOMEM,verb=ibv_modify_qp,one-in=20\n\
+    errno=ENOMEM,verb=rdma_create_id,one-in=16\n\
+    errno=ENOMEM,verb=rdma_create_qp,one-in=8";
+const ERRORS: &str = "status=RETRY_EXC_ERR,one-in=15\n\
+    status=RNR_RETRY_EXC_ERR,op=send,one-in=30\n\
+    status=GENERAL_ERR,op=recv,one-in=30";
+
+impl Profile {
+    /// True if a right program may have to give up.
+    pub(super) const fn refuses(self) -> bool {
+        matches!(self, Self::Resources | Self::All)
+    }
+
+    pub(super) fn rules(self) -> Rules {
+        let (rules, network): (&[&str], _) = match self {
+            Self::Mild => (&[MILD], ""),
+            Self::Network => (&[MILD], NETWORK),
+            Self::Resources => (&[RESOURCES], ""),
+            Self::All => (&[RESOURCES, ERRORS, MILD], NETWORK),
+        };
+        let rules = rules.iter().flat_map(|text| text.lines()).map(|rule| rule.trim().to_owned());
+        Rules { rules: rules.collect(), network: network.to_owned() }
+    }
+}
+
+/// Rules, and the words of the network's faults beside them.
+#[derive(Clone, Debug)]
+pub(super) struct Rules {
+    pub(super) rules: Vec<String>,
+    pub(super) network: String,
+}
+
+impl Rules {
+    /// The rules that a user has given.
+    pub(super) fn given(given: &str) -> Result<Self> {
+        let text = match given.strip_prefix('@') {
+            None => given.to_owned(),
+            Some(file) => fs::read_to_string(file).with_context(|| format!("--faults @{file}"))?,
+        };
+        let parsed: FaultRules = text.parse().context("--faults: expected")?;
+        if parsed.is_recorded() || text.contains("only=") || text.contains("seed=") {
+            bail!("--faults: leave out seed=, only= and record=, which this command chooses");
+        }
+        let rules: Vec<_> = parsed.texts().map(str::to_owned).collect();
+        let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default());
+        let parts = lines.flat_map(|line| line.split(';')).map(str::trim);
+        let network =
+            parts.filter(|part| !part.is_empty() && !rules.iter().any(|rule| rule == part));
+        Ok(Self { network: network.collect::<Vec<_>>().join(","), rules })
+    }
+
+    /// All of them, decided by this seed.
+    pub(super) fn with_seed(&self, seed: u64) -> String {
+        let mut parts = vec![format!("seed={seed}")];
+        parts.extend(self.rules.iter().cloned());
+        parts.extend((!self.network.is_empty()).then(|| self.network.clone()));
+        parts.join("; ")
+    }
+
+    /// These faults alone, with as few rules as they need.
+    pub(super) fn only(&self, names: &[String], seed: u64, network: bool) -> String {
+        let mut used: Vec<usize> = names.iter().filter_map(|name| rule_of(name)).collect();
+        used.sort_unstable();
+        used.dedup();
+        let mut parts = Vec::new();
+        if network && !self.network.is_empty() {
+            parts.push(format!("seed={seed},{}", self.network));
+        }
+        let rules = used.iter().filter_map(|at| self.rules.get(at.checked_sub(1)?).cloned());
+        parts.extend(rules);
+        if used.is_empty() {
+            // A rule has to be there, so that none fires.
+            parts.extend(self.rules.first().cloned());
+        }
+        let renamed = names.iter().map(|name| {
+            let mut words: Vec<_> = name.split(':').map(str::to_owned).collect();
+            if let Some(place) = rule_of(name).and_then(|at| used.binary_search(&at).ok()) {
+                words[1] = (place + 1).to_string();
+            }
+            words.join(":")
+        });
+        parts.push(format!("only={}", renamed.collect::<Vec<_>>().join("+")));
+        parts.join("; ")
+    }
+}
+
+/// Number of the rule by which a fault has fired.
+fn rule_of(name: &str) -> Option<usize> {
+    name.split(':').nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rules_of_all_profiles_are_rules() {
+        for profile in [Profile::Mild, Profile::Network, Profile::Resources, Profile::All] {
+            let rules = profile.rules();
+            let parsed: FaultRules = rules.with_seed(7).parse().expect("rules");
+            assert_eq!(parsed.texts().count(), rules.rules.len());
+            assert_eq!(parsed.seed(), 7);
+        }
+    }
+
+    #[test]
+    fn single_faults_take_their_rules_along() {
+        let rules = Rules::given("late=1;late=2 # slow\ncut=9;late=3").expect("rules");
+        let names = ["a:3:1:sent:4", "a:2:1:sent:5"].map(str::to_owned);
+        let text = rules.only(&names, 7, false);
+        assert_eq!(text, "late=2; late=3; only=a:2:1:sent:4+a:1:1:sent:5");
+        assert!(rules.only(&names, 7, true).starts_with("seed=7,cut=9; "));
+        assert_eq!(rules.only(&[], 7, false), "late=1; only=");
+    }
+}
