@@ -124,27 +124,21 @@ impl Endpoint {
                     observed.ended_silently(count);
                 }
             }
-            Event::SendCompleted(mut completion) => {
+            Event::SendCompleted(completion) => {
                 let slots = sends.report();
-                let late = match &mut program.hurt {
-                    Some(hurt) => hurt.look_at(&mut completion, core.is_connected()),
-                    None => None,
-                };
+                if program.hurt.is_some() {
+                    let kept = Kept::Sent(completion, slots);
+                    return self.hand_on_hurt(kept, core.is_connected(), program);
+                }
                 if let Some(observed) = &mut program.observed {
                     observed.completed(&completion);
                 }
-                if let (Some(late), Some(hurt)) = (late, &mut program.hurt) {
-                    hurt.put_off(self, late, Kept::Sent(completion, slots));
-                    return true;
-                }
                 return program.gone || self.send_cq.push(completion, self.send_owner, slots);
             }
-            Event::ReceiveCompleted(mut completion) => {
-                if let Some(hurt) = &mut program.hurt
-                    && let Some(late) = hurt.look_at(&mut completion, core.is_connected())
-                {
-                    hurt.put_off(self, late, Kept::Received(completion));
-                    return true;
+            Event::ReceiveCompleted(completion) => {
+                if program.hurt.is_some() {
+                    let kept = Kept::Received(completion);
+                    return self.hand_on_hurt(kept, core.is_connected(), program);
                 }
                 return self.received(completion, program);
             }
@@ -199,16 +193,31 @@ impl Endpoint {
         }
     }
 
-    /// A completion comes that was put off.
-    pub(super) fn come(&self, kept: Kept, program: &mut Program) {
-        let fits = match kept {
+    /// A completion that the rules may change or put off. False when its queue was full.
+    #[cold]
+    #[inline(never)]
+    fn hand_on_hurt(&self, mut kept: Kept, connected: bool, program: &mut Program) -> bool {
+        let late = match &mut program.hurt {
+            Some(hurt) => hurt.look_at(kept.completion_mut(), connected),
+            None => None,
+        };
+        if let (Kept::Sent(completion, _), Some(observed)) = (&kept, &mut program.observed) {
+            observed.completed(completion);
+        }
+        if let (Some(late), Some(hurt)) = (late, &mut program.hurt) {
+            hurt.put_off(self, late, kept);
+            return true;
+        }
+        self.come(kept, program)
+    }
+
+    /// A completion comes, which may have been put off. False when its queue is full.
+    pub(super) fn come(&self, kept: Kept, program: &mut Program) -> bool {
+        match kept {
             Kept::Received(completion) => self.received(completion, program),
             Kept::Sent(completion, slots) => {
                 program.gone || self.send_cq.push(completion, self.send_owner, slots)
             }
-        };
-        if !fits {
-            self.overran.store(true, Ordering::Release);
         }
     }
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 use iwarp_types::{Time, WcOp, WcStatus, WorkCompletion};
 
 use super::Endpoint;
+use crate::engine::sync::Ordering;
 use crate::faults;
 
 /// See the [module](self). The endpoint's lock keeps it.
@@ -30,6 +31,14 @@ pub(super) enum Kept {
     /// Of a send request, with the slots that it frees.
     Sent(WorkCompletion, u32),
     Received(WorkCompletion),
+}
+
+impl Kept {
+    pub(super) const fn completion_mut(&mut self) -> &mut WorkCompletion {
+        match self {
+            Self::Sent(completion, _) | Self::Received(completion) => completion,
+        }
+    }
 }
 
 impl Hurt {
@@ -117,7 +126,9 @@ impl Endpoint {
         let now = self.now();
         let program = &mut self.core.lock().program;
         while let Some(kept) = program.hurt.as_mut().and_then(|hurt| hurt.due(now)) {
-            self.come(kept, program);
+            if !self.come(kept, program) {
+                self.overran.store(true, Ordering::Release);
+            }
         }
     }
 }
