@@ -12,7 +12,7 @@ use iwarp_os::environment;
 use once_cell::race::OnceBox;
 
 use crate::log::last_errno;
-use crate::trace;
+use crate::{check, several, trace};
 
 /// The observer of this process, once a device or a channel was made.
 static OBSERVER: OnceBox<SomeObserver> = OnceBox::new();
@@ -24,6 +24,7 @@ pub(crate) fn prepare() {
         faults::install(&rules);
     }
     if let Some(observer) = trace::wanted() {
+    if let Some(observer) = several::all([trace::wanted(), check::wanted()]) {
         let _ = OBSERVER.set(Box::new(observer));
     }
 }
@@ -63,7 +64,11 @@ impl<const N: usize> Call<N> {
         verb: &'static str,
         arguments: impl FnOnce() -> [(&'static str, Value); N],
     ) -> Self {
-        Self { verb, arguments: observer().is_some().then(arguments) }
+        let arguments = observer().is_some().then(arguments);
+        if let Some(arguments) = &arguments {
+            check::begins(verb, arguments);
+        }
+        Self { verb, arguments }
     }
 
     /// Name of the function.

@@ -12,6 +12,8 @@
 //!   heap     memory that processes share, for the program's allocator
 //!   calls    names and arguments of calls, for refusals and observers
 //!   trace    an observer that writes all of it to the log
+//!   check    an observer that tells the program's misuse of verbs
+//!   several  observers that are told together
 //!   log      lines on standard error
 //! ```
 //!
@@ -61,11 +63,13 @@
 
 pub mod abi;
 pub mod calls;
+mod check;
 pub mod cm;
 pub mod guard;
 pub mod heap;
 mod log;
 mod refuse;
 pub mod reserve;
+mod several;
 mod trace;
 pub mod verbs;

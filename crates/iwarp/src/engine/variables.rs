@@ -44,8 +44,8 @@ pub(super) const READ: [&str; 29] = [
     "IWARP_WORKERS",
 ];
 
-/// Variables that `iwarp run` sets for its own small libraries.
-const OTHERS: [&str; 2] = ["IWARP_LIBRARIES", "IWARP_SYSFS"];
+/// Variables that `iwarp run` sets for its own small libraries, and one that the C libraries read.
+const OTHERS: [&str; 3] = ["IWARP_CHECK", "IWARP_LIBRARIES", "IWARP_SYSFS"];
 
 /// Prefix of the variables of test programs.
 const TESTS: &str = "IWARP_TEST_";

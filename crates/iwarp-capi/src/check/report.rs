@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Reports: their text, one for each rule and place, limits, suppressions, the exit status.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Write as _;
+
+use iwarp::Log;
+
+use super::place::Place;
+use crate::log::say;
+
+/// Reports of one rule that are printed.
+const LIMIT: u32 = 20;
+
+/// A rule of use.
+#[derive(Debug)]
+pub(super) struct Rule {
+    pub(super) name: &'static str,
+    /// The text that has the rule.
+    source: &'static str,
+    /// The way to mend it.
+    advice: &'static str,
+}
+
+pub(super) const IN_USE: Rule = Rule {
+    name: "destroyed-in-use",
+    source: "ibv_destroy_cq(3), ibv_dealloc_pd(3): fails while other objects use it",
+    advice: "destroy what uses it first: queue pairs, then queues and regions, then the domain",
+};
+pub(super) const AFTER_DESTROY: Rule = Rule {
+    name: "use-after-destroy",
+    source: "an object ends with the call that destroys it (ibv_destroy_qp(3) and others)",
+    advice: "drop the pointer where the object is destroyed",
+};
+pub(super) const LEAK: Rule = Rule {
+    name: "leak",
+    source: "each object that the program makes is its own to destroy",
+    advice: "destroy it before the process exits",
+};
+pub(super) const LIST_AGAIN: Rule = Rule {
+    name: "list-posted-again",
+    source: "ibv_post_send(3): bad_wr is the first request that failed; those before it are posted",
+    advice: "post again from bad_wr on",
+};
+pub(super) const POST_AFTER_ERROR: Rule = Rule {
+    name: "post-after-error",
+    source: "IB specification 10.3.1: requests posted in the error state end as flushed",
+    advice: "stop posting when a completion fails; reset the queue pair, or make another",
+};
+
+/// All that is printed, and what the user wants of it.
+#[derive(Debug, Default)]
+pub(super) struct Reports {
+    abort: bool,
+    exit_code: Option<i32>,
+    suppressed: Vec<(String, String)>,
+    seen: HashSet<(&'static str, Place)>,
+    counts: HashMap<&'static str, u32>,
+}
+
+impl Reports {
+    /// The wishes in `IWARP_CHECK`; `None` for `off`, and for what makes no sense, which is said.
+    pub(super) fn parse(wish: &str) -> Option<Self> {
+        let mut reports = Self::default();
+        for part in wish.split(',') {
+            match part.split_once('=') {
+                None if part == "off" => return None,
+                None if part == "report" => {}
+                None if part == "abort" => reports.abort = true,
+                Some(("exitcode", code)) if code.parse::<u8>().is_ok() => {
+                    reports.exit_code = code.parse().ok();
+                }
+                Some(("suppressions", file)) => match std::fs::read_to_string(file) {
+                    Ok(text) => reports.suppressed = suppressions(&text),
+                    Err(error) => {
+                        say(Log::Error, format_args!("IWARP_CHECK: {file}: {error}"));
+                    }
+                },
+                _ => {
+                    say(
+                        Log::Error,
+                        format_args!(
+                            "IWARP_CHECK: {part:?} is not known; expected off, report or abort, \
+                             and exitcode=NUMBER (0 to 255), suppressions=FILE behind a comma; \
+                             nothing is checked"
+                        ),
+                    );
+                    return None;
+                }
+            }
+        }
+        Some(reports)
+    }
+
+    /// Reports that `what` broke a rule at a place, unless that was said or is suppressed.
+    pub(super) fn report(
+        &mut self,
+        rule: &Rule,
+        what: &str,
+        at: &Place,
+        others: &[(&str, &Place)],
+    ) -> bool {
+        if !self.seen.insert((rule.name, at.clone())) {
+            return false;
+        }
+        let mut text = format!("check: {}: {what}\n{at}", rule.name);
+        for (title, place) in others {
+            let _ = write!(text, "  {title}:\n{place}");
+        }
+        let hidden = |(name, part): &(String, String)| name == rule.name && text.contains(part);
+        if self.suppressed.iter().any(hidden) {
+            return false;
+        }
+        let count = self.counts.entry(rule.name).or_default();
+        *count += 1;
+        if *count > LIMIT {
+            return false;
+        }
+        say(
+            Log::Error,
+            format_args!("{text}  rule: {}\n  to do: {}", rule.source, rule.advice),
+        );
+        if self.abort {
+            std::process::abort();
+        }
+        true
+    }
+
+    /// Ends the process with the status that the user wants, if there were reports.
+    pub(super) fn end(&self) {
+        if let Some(code) = self.exit_code.filter(|_| !self.counts.is_empty()) {
+            // SAFETY: all streams are written out, whose turn would come behind this handler.
+            unsafe { libc::fflush(std::ptr::null_mut()) };
+            // SAFETY: ends the process.
+            unsafe { libc::_exit(code) };
+        }
+    }
+}
+
+/// The lines `RULE:TEXT` of a file: reports of the rule that contain the text are not printed.
+fn suppressions(text: &str) -> Vec<(String, String)> {
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let pairs = lines.filter_map(|line| line.split_once(':'));
+    pairs.map(|(rule, part)| (rule.trim().to_owned(), part.trim().to_owned())).collect()
+}
