@@ -23,7 +23,6 @@ pub(crate) fn prepare() {
     if let Some(rules) = environment::variable("IWARP_FAULTS").and_then(|text| text.parse().ok()) {
         faults::install(&rules);
     }
-    if let Some(observer) = trace::wanted() {
     if let Some(observer) = several::all([trace::wanted(), check::wanted()]) {
         let _ = OBSERVER.set(Box::new(observer));
     }

@@ -122,7 +122,7 @@ const CRATES: [Crate; 5] = [
         layers: &[
             &["heap", "log", "reserve"],
             &["refuse"],
-            &["calls", "trace"],
+            &["calls", "check", "several", "trace"],
             &["guard"],
             &["abi"],
             &["verbs"],

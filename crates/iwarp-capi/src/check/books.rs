@@ -95,6 +95,9 @@ impl Books {
 
     /// A call begins: none of its arguments may be an object that is gone.
     pub(super) fn begins(&mut self, verb: &str, arguments: &[(&str, Value)]) {
+        if !verb.starts_with("ibv_") {
+            return;
+        }
         for (name, value) in arguments {
             let Value::Pointer(address) = value else { continue };
             if !matches!(*name, "qp" | "cq" | "mr" | "pd" | "mw" | "srq" | "ah" | "channel") {
@@ -105,6 +108,11 @@ impl Books {
                 let others = [("destroyed", end), (made.verb.as_str(), &made.place)];
                 self.reports.report(&AFTER_DESTROY, &what, &Place::here(), &others);
             }
+        }
+        // Before the call: behind it another thread may have an object at this address.
+        let ended = if ends_object(verb) { pointer(arguments, 0) } else { 0 };
+        if let Some(made) = self.live.remove(&ended) {
+            self.gone.insert(ended, (made, Place::here()));
         }
     }
 
@@ -127,6 +135,10 @@ impl Books {
                 let made = Made { verb: verb.to_owned(), place: Place::here() };
                 self.live.insert(address, made);
             }
+            // They make and end objects without a call that is told: an address may be used again.
+            (verb, Ok(_)) if verb.starts_with("rdma_") || verb.starts_with("ibv_import_") => {
+                self.gone.clear();
+            }
             (verb, result) if ends_object(verb) => self.ended(verb, pointer(arguments, 0), result),
             _ => {}
         }
@@ -136,17 +148,19 @@ impl Books {
         match result {
             Ok(_) => {
                 self.halves.remove(&address);
-                if let Some(made) = self.live.remove(&address) {
-                    self.gone.insert(address, (made, Place::here()));
+                return;
+            }
+            Err(_) => {
+                if let Some((made, _)) = self.gone.remove(&address) {
+                    self.live.insert(address, made);
                 }
             }
-            Err(libc::EBUSY) => {
-                let what = format!("{verb} of {address:#x}, which other objects use");
-                let made = self.live.get(&address);
-                let others = made.map(|made| (made.verb.as_str(), &made.place));
-                self.reports.report(&IN_USE, &what, &Place::here(), others.as_slice());
-            }
-            Err(_) => {}
+        }
+        if result == Err(libc::EBUSY) {
+            let what = format!("{verb} of {address:#x}, which other objects use");
+            let made = self.live.get(&address);
+            let others = made.map(|made| (made.verb.as_str(), &made.place));
+            self.reports.report(&IN_USE, &what, &Place::here(), others.as_slice());
         }
     }
 

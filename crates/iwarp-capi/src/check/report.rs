@@ -117,10 +117,7 @@ impl Reports {
         if *count > LIMIT {
             return false;
         }
-        say(
-            Log::Error,
-            format_args!("{text}  rule: {}\n  to do: {}", rule.source, rule.advice),
-        );
+        say(Log::Error, format_args!("{text}  rule: {}\n  to do: {}", rule.source, rule.advice));
         if self.abort {
             std::process::abort();
         }

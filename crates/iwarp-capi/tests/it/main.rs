@@ -16,6 +16,7 @@
 //!   cm_programs       rdmacm-utils, perftest and qperf run as they are, by rdmacm
 //!   cm_events         the connection manager tells programs its events in their order
 //!   cm_ports          programs listen by RDMA and by TCP under one port number
+//!   check             the checker tells misuse by its rule, and accuses no right program
 //!   errors            errors end as the table of docs/errors.md says
 //!   faults            both ends name the access that was refused, and say what to do
 //!   refusals          each refusal says why, once
@@ -88,6 +89,7 @@
 
 mod support;
 
+mod check;
 mod cm_events;
 mod cm_layout;
 mod cm_ports;

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* A completion queue is destroyed before its queue pair. */
+#include "pair.h"
+
+int main(void)
+{
+	open_context();
+	meet();
+	CHECK(ibv_destroy_cq(a.cq) == EBUSY);
+	unmake(&a);
+	unmake(&b);
+	close_context();
+	return 0;
+}
