@@ -117,7 +117,11 @@ impl Reports {
         if *count > LIMIT {
             return false;
         }
-        say(Log::Error, format_args!("{text}  rule: {}\n  to do: {}", rule.source, rule.advice));
+        let _ = write!(text, "  rule: {}\n  to do: {}", rule.source, rule.advice);
+        // A line of the log has no line ends in it.
+        for line in text.lines() {
+            say(Log::Error, format_args!("{line}"));
+        }
         if self.abort {
             std::process::abort();
         }

@@ -33,7 +33,7 @@ fn wrong_programs_are_told_by_their_rule_and_right_ones_are_not() {
         match rule {
             Some(rule) => {
                 assert!(said.contains(&format!("check: {rule}: ")), "{name}:\n{said}");
-                assert!(said.contains("\n    #0 ") && said.contains("  to do: "), "{said}");
+                assert!(said.contains("    #0 ") && said.contains("  to do: "), "{said}");
             }
             None => assert!(!said.contains("check: "), "{name}:\n{said}"),
         }
