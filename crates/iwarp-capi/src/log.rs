@@ -65,11 +65,11 @@ pub fn say(level: Log, line: Arguments<'_>) {
     }
 }
 
-/// Writes a line with its end. One call, so that lines of several threads do not mix. A closed
+/// Writes lines with their ends. One call, so that lines of several threads do not mix. A closed
 /// standard error is fine, and `errno` stays as it is. By the system call, as the standard
 /// library's lock may be held by a thread that a forked child does not have, or by the code that a
 /// signal handler has interrupted.
-fn write(line: &str) {
+pub(crate) fn write(line: &str) {
     let errno = last_errno();
     put_off(|| {
         let mut left = line.as_bytes();

@@ -10,7 +10,8 @@ const DEPTH: usize = 32;
 /// Frames of the program that are printed.
 const SHOWN: usize = 8;
 
-/// The return addresses of a call, the program's own first.
+/// The return addresses of a call, this library's among them: to tell them apart takes the dynamic
+/// linker's lock, which another thread may hold that waits for this one.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Place(Vec<usize>);
 
@@ -21,10 +22,15 @@ impl Place {
         // SAFETY: there is room for so many.
         let count = unsafe { libc::backtrace(frames.as_mut_ptr(), DEPTH as i32) };
         let frames = frames.iter().take(usize::try_from(count).unwrap_or(0));
+        Self(frames.map(|frame| frame.addr()).collect())
+    }
+
+    /// The addresses in the program, the call of the library first.
+    fn theirs(&self) -> impl Iterator<Item = &usize> {
         let ours = object((Self::here as fn() -> Self) as usize).map(|found| found.dli_fbase);
-        let frames = frames.map(|frame| frame.addr());
-        let theirs = frames.skip_while(|at| object(*at).map(|found| found.dli_fbase) == ours);
-        Self(theirs.take(SHOWN).collect())
+        let theirs =
+            self.0.iter().skip_while(move |at| object(**at).map(|found| found.dli_fbase) == ours);
+        theirs.take(SHOWN)
     }
 }
 
@@ -44,7 +50,7 @@ fn text(of: *const std::ffi::c_char) -> Option<String> {
 
 impl Display for Place {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        for (number, address) in self.0.iter().enumerate() {
+        for (number, address) in self.theirs().enumerate() {
             let found = object(*address);
             let name = found.and_then(|found| text(found.dli_sname)).unwrap_or("?".to_owned());
             let file = found.and_then(|found| text(found.dli_fname)).unwrap_or("?".to_owned());

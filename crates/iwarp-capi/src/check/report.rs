@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use iwarp::Log;
 
 use super::place::Place;
-use crate::log::say;
+use crate::log::{say, write};
 
 /// Reports of one rule that are printed.
 const LIMIT: u32 = 20;
@@ -37,6 +37,11 @@ pub(super) const LEAK: Rule = Rule {
     name: "leak",
     source: "each object that the program makes is its own to destroy",
     advice: "destroy it before the process exits",
+};
+pub(super) const IN_RESET: Rule = Rule {
+    name: "post-in-reset",
+    source: "ibv_modify_qp(3): a queue pair takes receives from INIT on, and sends in RTS",
+    advice: "modify the queue pair to INIT, RTR and RTS first",
 };
 pub(super) const LIST_AGAIN: Rule = Rule {
     name: "list-posted-again",
@@ -104,7 +109,8 @@ impl Reports {
         if !self.seen.insert((rule.name, at.clone())) {
             return false;
         }
-        let mut text = format!("check: {}: {what}\n{at}", rule.name);
+        let process = std::process::id();
+        let mut text = format!("iwarp check[{process}]: {}: {what}\n{at}", rule.name);
         for (title, place) in others {
             let _ = write!(text, "  {title}:\n{place}");
         }
@@ -117,11 +123,8 @@ impl Reports {
         if *count > LIMIT {
             return false;
         }
-        let _ = write!(text, "  rule: {}\n  to do: {}", rule.source, rule.advice);
-        // A line of the log has no line ends in it.
-        for line in text.lines() {
-            say(Log::Error, format_args!("{line}"));
-        }
+        let _ = writeln!(text, "  rule: {}\n  to do: {}", rule.source, rule.advice);
+        write(&text);
         if self.abort {
             std::process::abort();
         }
