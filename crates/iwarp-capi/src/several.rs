@@ -7,7 +7,7 @@ use std::sync::Arc;
 use iwarp::observe::{AccessObserver, Call, Observer, SomeObserver, Span};
 use iwarp::{AsyncEvent, RecvRequest, SendRequest, WorkCompletion};
 
-/// Those that are there as one observer.
+/// One observer of all that are there.
 pub(crate) fn all<const N: usize>(observers: [Option<SomeObserver>; N]) -> Option<SomeObserver> {
     let mut there: Vec<SomeObserver> = observers.into_iter().flatten().collect();
     if there.len() > 1 {

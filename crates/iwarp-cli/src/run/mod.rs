@@ -64,6 +64,13 @@ pub(crate) struct Args {
     /// between, or @FILE with one a line; a table at the end says what became of them
     #[arg(long, value_name = "RULES|@FILE")]
     faults: Option<String>,
+    /// Have the program's use of verbs checked, and misuse told on standard error: report, abort,
+    /// and behind commas exitcode=NUMBER, suppressions=FILE; alone it is report,exitcode=66
+    #[arg(
+        long, value_name = "WISH", num_args = 0..=1, require_equals = true,
+        default_missing_value = "report,exitcode=66",
+    )]
+    check: Option<String>,
     /// Seed of the faults that come by lot
     #[arg(long, value_name = "NUMBER", requires = "faults")]
     seed: Option<u64>,
@@ -107,6 +114,7 @@ Examples, each with its server in one terminal and its client in another:
   iwarp run --shared-heap ib_write_bw           both ends on this host, in each other's memory
   iwarp run --capture rdma.pcapng rping -s      all packets, for Wireshark or iwarp explain
   iwarp run --faults errno=ENOMEM,verb=ibv_reg_mr,nth=2 ib_write_bw
+  iwarp run --check rping -s                    misuse of verbs is told; the status is 66 then
   iwarp run --devices mlx5_0,mlx5_1 ibv_devices
   iwarp run --devices mlx5_0=eth0:roce,siw0=eth1:iwarp ibv_devinfo
   iwarp run bash                                a shell in which every program is served
@@ -270,6 +278,7 @@ fn settings(args: &Args) -> Vec<(&'static str, String)> {
         ("IWARP_CRC", switch(args.crc)),
         ("IWARP_MARKERS", switch(args.markers)),
         ("IWARP_LOG", args.log.clone()),
+        ("IWARP_CHECK", args.check.clone()),
     ];
     all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }

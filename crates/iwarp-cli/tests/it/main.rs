@@ -7,6 +7,7 @@ mod common;
 mod bundled;
 mod capture;
 mod captured;
+mod check;
 mod command;
 mod conform;
 mod conform_verbs;
