@@ -6,10 +6,12 @@ use std::collections::{HashMap, HashSet};
 
 use iwarp::observe::{Call, Value};
 
+use super::events::Events;
 use super::failures::{self, Failures};
 use super::layout::{PairHead, Request, read};
 use super::place::Place;
 use super::report::{AFTER_DESTROY, IN_RESET, IN_USE, LEAK, LIST_AGAIN, Reports};
+use super::signals::Signals;
 
 /// An object of the program's.
 #[derive(Debug)]
@@ -27,6 +29,8 @@ pub(super) struct Books {
     /// first request.
     halves: HashMap<usize, (usize, Request)>,
     failures: Failures,
+    events: Events,
+    signals: Signals,
     /// Threads in a call of the connection manager: the objects that it makes are its own.
     within: HashSet<usize>,
 }
@@ -51,8 +55,9 @@ fn makes_object(verb: &str) -> bool {
 impl Books {
     pub(super) fn new(reports: Reports) -> Self {
         let (live, gone) = (HashMap::new(), HashMap::new());
-        let (halves, failures, within) = (HashMap::new(), Failures::default(), HashSet::new());
-        Self { reports, live, gone, halves, failures, within }
+        let (halves, within) = (HashMap::new(), HashSet::new());
+        let (failures, events, signals) = <_>::default();
+        Self { reports, live, gone, halves, failures, events, signals, within }
     }
 
     /// A call begins: none of its arguments may be an object that is gone.
@@ -73,6 +78,9 @@ impl Books {
                 let others = [("destroyed", end), (made.verb.as_str(), &made.place)];
                 self.reports.report(&AFTER_DESTROY, &what, &Place::here(), &others);
             }
+        }
+        if verb == "ibv_destroy_cq" {
+            self.events.destroys(pointer(arguments, 0), &mut self.reports);
         }
         // Before the call: behind it another thread may have an object at this address.
         let ended = if ends_object(verb) { pointer(arguments, 0) } else { 0 };
@@ -100,6 +108,7 @@ impl Books {
                 self.failures.polled(pointer(arguments, 2), count);
             }
             ("ibv_modify_qp", Ok(_)) => {
+                self.signals.changed(pointer(arguments, 0));
                 // SAFETY: the program's queue pair, which was just changed.
                 self.failures.changed(unsafe { read::<PairHead>(pointer(arguments, 0)) });
             }
@@ -108,16 +117,33 @@ impl Books {
                 if verb.starts_with("ibv_create_qp") {
                     // SAFETY: the queue pair that was just made.
                     self.failures.made(unsafe { read::<PairHead>(address) }.qp_num);
+                    self.signals.made(address, pointer(arguments, 1));
                 }
+                self.events.made(address);
                 if !self.within.contains(&failures::thread()) {
                     let made = Made { verb: verb.to_owned(), place: Place::here() };
                     self.live.insert(address, made);
                 }
             }
+            ("ibv_get_cq_event", Ok(_)) => {
+                // SAFETY: the library has just stored the completion queue there.
+                self.events.taken(unsafe { read::<usize>(pointer(arguments, 1)) });
+            }
+            ("ibv_ack_cq_events", Ok(_)) => {
+                let count = match arguments.get(1) {
+                    Some((_, Value::Number(count))) => *count,
+                    _ => 0,
+                };
+                self.events.acknowledged(pointer(arguments, 0), count);
+            }
+            ("ibv_wr_complete", _) => self.signals.forget(pointer(arguments, 0)),
             // They make and end objects without a call that is told: an address may be used again.
             (verb, Ok(_)) if verb.starts_with("rdma_") || verb.starts_with("ibv_import_") => {
                 self.gone.clear();
                 self.failures.called(verb);
+                if verb.starts_with("rdma_create_qp") || verb.starts_with("rdma_destroy_") {
+                    self.signals = Signals::default();
+                }
             }
             (verb, result) if ends_object(verb) => self.ended(verb, pointer(arguments, 0), result),
             _ => {}
@@ -128,6 +154,7 @@ impl Books {
         match result {
             Ok(_) => {
                 self.halves.remove(&address);
+                self.signals.forget(address);
                 return;
             }
             Err(_) => {
@@ -150,6 +177,12 @@ impl Books {
         if wr == 0 {
             return;
         }
+        // SAFETY: the library has just stored there the request that was refused.
+        let end = if refused.is_some() && bad != 0 { unsafe { read::<usize>(bad) } } else { 0 };
+        if refused.is_none() || bad != 0 {
+            let full = refused == Some(libc::ENOMEM);
+            self.signals.posted(qp, (wr, end), full, &mut self.reports);
+        }
         // SAFETY: the program has just posted it.
         let first = unsafe { read::<Request>(wr) };
         if self.halves.remove(&qp) == Some((wr, first)) {
@@ -159,8 +192,7 @@ impl Books {
             );
             self.reports.report(&LIST_AGAIN, &what, &Place::here(), &[]);
         }
-        // SAFETY: the library has just stored there the request that was refused.
-        if refused.is_some() && bad != 0 && unsafe { read::<usize>(bad) } != wr {
+        if end != 0 && end != wr {
             self.halves.insert(qp, (wr, first));
         }
     }

@@ -8,16 +8,20 @@
 //! ```text
 //!   books      objects that live, those that were destroyed, lists that were taken in part
 //!   failures   completions that failed, and posts that disregard them
+//!   events     completion events that are not acknowledged
+//!   signals    send queues whose requests ask for no completion
 //!   layout     structures of the header
 //!   place      a place of the program: the addresses of a backtrace
 //!   report     the text of a report, its limits, suppressions and the exit status
 //! ```
 
 mod books;
+mod events;
 mod failures;
 mod layout;
 mod place;
 mod report;
+mod signals;
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -43,6 +43,16 @@ pub(super) const IN_RESET: Rule = Rule {
     source: "ibv_modify_qp(3): a queue pair takes receives from INIT on, and sends in RTS",
     advice: "modify the queue pair to INIT, RTR and RTS first",
 };
+pub(super) const NOT_ACKNOWLEDGED: Rule = Rule {
+    name: "event-not-acknowledged",
+    source: "ibv_get_cq_event(3): ibv_destroy_cq waits until all events are acknowledged",
+    advice: "call ibv_ack_cq_events for each event, at the latest before the queue is destroyed",
+};
+pub(super) const NEVER_SIGNALLED: Rule = Rule {
+    name: "queue-never-signalled",
+    source: "ibv_post_send(3): a request's place is free once it, or one behind it, has completed",
+    advice: "set IBV_SEND_SIGNALED in one of every max_send_wr requests at least, and poll",
+};
 pub(super) const LIST_AGAIN: Rule = Rule {
     name: "list-posted-again",
     source: "ibv_post_send(3): bad_wr is the first request that failed; those before it are posted",

@@ -7,12 +7,16 @@ use std::path::Path;
 use crate::support;
 
 /// Programs of `c/check`, and the rule that each breaks.
-const CASES: [(&str, Option<&str>); 10] = [
+const CASES: [(&str, Option<&str>); 14] = [
     ("busy_wrong", Some("destroyed-in-use")),
     ("leak_wrong", Some("leak")),
     ("list_wrong", Some("list-posted-again")),
     ("error_wrong", Some("post-after-error")),
     ("reset_wrong", Some("post-in-reset")),
+    ("event_wrong", Some("event-not-acknowledged")),
+    ("silent_wrong", Some("queue-never-signalled")),
+    ("event_right", None),
+    ("silent_right", None),
     ("batch_right", None),
     ("manager_right", None),
     ("order_right", None),
