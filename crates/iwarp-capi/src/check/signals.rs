@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 
+use super::failures::thread;
 use super::layout::{Request, read};
 use super::place::Place;
 use super::report::{NEVER_SIGNALLED, Reports};
@@ -30,6 +31,8 @@ struct Queue {
     places: u32,
     /// Requests in a row without a completion, up to the last.
     silent: u32,
+    /// The thread that posts.
+    thread: Option<usize>,
     made: Place,
 }
 
@@ -47,7 +50,7 @@ impl Signals {
         self.of.remove(&pair);
         if attributes.all_signalled == 0 && attributes.max_send_wr > 0 {
             let places = attributes.max_send_wr;
-            self.of.insert(pair, Queue { places, silent: 0, made: Place::here() });
+            self.of.insert(pair, Queue { places, silent: 0, thread: None, made: Place::here() });
         }
     }
 
@@ -73,6 +76,10 @@ impl Signals {
         reports: &mut Reports,
     ) {
         let Some(queue) = self.of.get_mut(&pair) else { return };
+        // Calls of several threads may be told in another order than they took effect in.
+        if *queue.thread.get_or_insert_with(thread) != thread() {
+            return self.forget(pair);
+        }
         let (mut at, end) = list;
         while at != 0 && at != end {
             // SAFETY: the program's list, which it has just posted.
