@@ -24,21 +24,19 @@ const CASES: [(&str, Option<&str>); 14] = [
     ("error_right", None),
 ];
 
-fn said(name: &str, check: &str) -> String {
+/// The words of a program while it is checked, with so much of a log.
+fn said(name: &str, log: &str) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/check");
     let source = std::fs::read_to_string(folder.join(format!("{name}.c"))).expect("a program");
-    let source = source
-        .replace("#include \"pair.h\"", include_str!("../c/pair.h"))
-        .replace("#include \"check.h\"", include_str!("../c/check.h"));
-    // Reports are no part of the log.
-    let env = [("IWARP_CHECK", check), ("IWARP_LOG", "off")];
-    support::run(&format!("check-{name}"), &source, &env)
+    let env = [("IWARP_CHECK", "report"), ("IWARP_LOG", log)];
+    support::run(&format!("check-{log}-{name}"), &support::with_headers(&source), &env)
 }
 
 #[test]
 fn wrong_programs_are_told_by_their_rule_and_right_ones_are_not() {
     for (name, rule) in CASES {
-        let said = said(name, "report");
+        // Reports are no part of the log.
+        let said = said(name, "off");
         match rule {
             Some(rule) => {
                 assert!(said.contains(&format!("]: {rule}: ")), "{name}:\n{said}");
@@ -51,12 +49,6 @@ fn wrong_programs_are_told_by_their_rule_and_right_ones_are_not() {
 
 #[test]
 fn a_trace_and_the_checker_are_told_together() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/check");
-    let source = std::fs::read_to_string(folder.join("busy_wrong.c")).expect("a program");
-    let source = source
-        .replace("#include \"pair.h\"", include_str!("../c/pair.h"))
-        .replace("#include \"check.h\"", include_str!("../c/check.h"));
-    let env = [("IWARP_CHECK", "report"), ("IWARP_LOG", "trace")];
-    let said = support::run("check-traced", &source, &env);
+    let said = said("busy_wrong", "trace");
     assert!(said.contains("]: destroyed-in-use: ") && said.contains("ibv_alloc_pd("), "{said}");
 }

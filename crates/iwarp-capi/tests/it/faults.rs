@@ -112,9 +112,7 @@ fn is_told(part: &str, end: &str, facts: &str, words: &[String]) {
 /// Each cause, for each operation, on each wire, at each end.
 #[test]
 fn both_ends_name_the_access_that_was_refused() {
-    let source = include_str!("../c/faults.c")
-        .replace("#include \"pair.h\"", include_str!("../c/pair.h"))
-        .replace("#include \"check.h\"", include_str!("../c/check.h"));
+    let source = support::with_headers(include_str!("../c/faults.c"));
     let program = support::compile("faults", &source, &["-libverbs", "-lrdmacm", "-ldl"]);
     for (way, (operation, right, is_remote, causes)) in
         Way::ALL.into_iter().flat_map(|way| OPERATIONS.map(|operation| (way, operation)))

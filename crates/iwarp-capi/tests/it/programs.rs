@@ -9,11 +9,7 @@ use crate::{errors, support};
 /// A program of `tests/c` with the headers it includes, in one text.
 macro_rules! source {
     ($file:literal) => {
-        include_str!(concat!("../c/", $file))
-            .replace("#include \"requests.h\"", include_str!("../c/requests.h"))
-            .replace("#include \"pair.h\"", include_str!("../c/pair.h"))
-            .replace("#include \"check.h\"", include_str!("../c/check.h"))
-            .replace("#include \"cm.h\"", include_str!("../c/cm.h"))
+        support::with_headers(include_str!(concat!("../c/", $file)))
     };
 }
 

@@ -8,9 +8,7 @@ use std::path::Path;
 use crate::support;
 
 fn mistakes(name: &str, env: &[(&str, &str)]) -> HashMap<String, String> {
-    let source = include_str!("../c/mistakes.c")
-        .replace("#include \"pair.h\"", include_str!("../c/pair.h"))
-        .replace("#include \"check.h\"", include_str!("../c/check.h"));
+    let source = support::with_headers(include_str!("../c/mistakes.c"));
     let said = support::run(name, &source, env);
     let parts = said.split("-- ").filter_map(|part| part.split_once('\n'));
     parts.map(|(name, said)| (name.to_owned(), said.to_owned())).collect()

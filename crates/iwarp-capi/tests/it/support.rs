@@ -57,6 +57,15 @@ pub(crate) fn tool(name: &str, package: &str, args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// A program of `tests/c` with the headers that it includes, in one text.
+pub(crate) fn with_headers(program: &str) -> String {
+    program
+        .replace("#include \"requests.h\"", include_str!("../c/requests.h"))
+        .replace("#include \"pair.h\"", include_str!("../c/pair.h"))
+        .replace("#include \"check.h\"", include_str!("../c/check.h"))
+        .replace("#include \"cm.h\"", include_str!("../c/cm.h"))
+}
+
 /// Compiles a C program against the headers of the system, under a sanitizer where `cargo xtask`
 /// says how (`IWARP_TEST_CFLAGS`, `IWARP_TEST_LDFLAGS`).
 pub(crate) fn compile(name: &str, source: &str, args: &[&str]) -> PathBuf {

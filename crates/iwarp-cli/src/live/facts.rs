@@ -8,10 +8,12 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use iwarp_os::questions::{Answering, answering, ask};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use super::tell;
 
 /// The time for which a process may not answer: its worker may wait for a CPU.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -188,17 +190,16 @@ impl Process {
     }
 
     /// The one of that number.
-    pub(super) fn find(pid: u32) -> Option<Self> {
-        answering().into_iter().find(|one| one.process == pid).map(Self::of)
+    pub(super) fn find(pid: u32) -> Result<Self> {
+        Ok(Self::of(tell::find(pid)?))
     }
 
     /// The one of that number, or all that this user may ask.
     pub(super) fn wanted(pid: Option<u32>) -> Result<Vec<Self>> {
-        let Some(pid) = pid else { return Ok(Self::all()) };
-        let process = Self::find(pid).with_context(|| {
-            format!("no process {pid} of this user has a device (iwarp ps lists them)")
-        })?;
-        Ok(vec![process])
+        match pid {
+            None => Ok(Self::all()),
+            Some(pid) => Ok(vec![Self::find(pid)?]),
+        }
     }
 
     fn of(one: Answering) -> Self {

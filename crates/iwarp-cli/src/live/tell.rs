@@ -14,7 +14,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) fn find(pid: u32) -> Result<Answering> {
     let process = answering().into_iter().find(|one| one.process == pid);
     process.with_context(|| {
-        format!("process {pid} has no device of this library, or is another user's (see iwarp ps)")
+        format!(
+            "process {pid} has no device of this library, or is another user's: iwarp ps lists \
+             those that can be asked"
+        )
     })
 }
 

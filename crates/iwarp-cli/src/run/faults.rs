@@ -13,15 +13,14 @@ use anyhow::{Context, Result};
 use iwarp::FaultRules;
 use iwarp_os::process::end_with_starter;
 
+use crate::torture::given_rules;
+
 /// Exit status where a rule has never fired (`--strict`).
 const NEVER_FIRED: u8 = 123;
 
 /// The value of `IWARP_FAULTS` for what the user has given.
 pub(super) fn text(given: &str, seed: Option<u64>) -> Result<String> {
-    let mut text = match given.strip_prefix('@') {
-        None => given.to_owned(),
-        Some(file) => fs::read_to_string(file).with_context(|| format!("--faults @{file}"))?,
-    };
+    let mut text = given_rules(given)?;
     if let Some(seed) = seed {
         text.push_str(&format!("\nseed={seed}"));
     }

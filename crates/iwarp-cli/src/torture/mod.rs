@@ -19,6 +19,7 @@ use iwarp_kit::lines;
 
 use apart::Network;
 use attempt::{Attempt, Outcome, Plan};
+pub(crate) use profile::given_rules;
 use profile::{Profile, Rules};
 
 /// Run a test command under many seeds of faults, and shrink the failures.

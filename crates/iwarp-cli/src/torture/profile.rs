@@ -57,6 +57,18 @@ impl Profile {
     }
 }
 
+/// The text of `--faults`: the rules themselves, or `@FILE`, which has them.
+///
+/// # Errors
+///
+/// When the file cannot be read.
+pub(crate) fn given_rules(given: &str) -> Result<String> {
+    match given.strip_prefix('@') {
+        None => Ok(given.to_owned()),
+        Some(file) => fs::read_to_string(file).with_context(|| format!("--faults @{file}")),
+    }
+}
+
 /// Rules, and the words of the network's faults beside them.
 #[derive(Clone, Debug)]
 pub(super) struct Rules {
@@ -67,10 +79,7 @@ pub(super) struct Rules {
 impl Rules {
     /// The rules that a user has given.
     pub(super) fn given(given: &str) -> Result<Self> {
-        let text = match given.strip_prefix('@') {
-            None => given.to_owned(),
-            Some(file) => fs::read_to_string(file).with_context(|| format!("--faults @{file}"))?,
-        };
+        let text = given_rules(given)?;
         let parsed: FaultRules = text.parse().context("--faults: expected")?;
         if parsed.is_recorded() || text.contains("only=") || text.contains("seed=") {
             bail!("--faults: leave out seed=, only= and record=, which this command chooses");

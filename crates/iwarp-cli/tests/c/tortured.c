@@ -34,7 +34,7 @@ static bool has(const char *name)
 	return strcmp(bug, name) == 0;
 }
 
-/* What a program does that notices. */
+/* The end of a program that notices a fault. */
 static void give_up(const char *what)
 {
 	fprintf(stderr, "gives up: %s\n", what);

@@ -7,7 +7,7 @@ use iwarp_proto::rdmap::wire::Opcode;
 
 use crate::made::frames::{self, Terms, fpdu};
 use crate::made::stream::Stream;
-use crate::made::{assert_fine, assert_found, only, report};
+use crate::made::{assert_fine, assert_found, only, operations, report};
 
 /// A connection with one operation of each kind.
 fn busy(terms: &Terms) -> Stream {
@@ -36,11 +36,6 @@ fn a_clean_connection_is_fine() {
             let connection = only(&report);
             assert_eq!(connection.ends[0].address, "10.0.0.1:40000");
             assert!(connection.findings.is_empty());
-            let kinds: Vec<(usize, &str, u64, u64)> = connection
-                .operations
-                .iter()
-                .map(|one| (one.by, one.kind.as_str(), one.messages, one.bytes))
-                .collect();
             let expected = [
                 (0, "Send", 1, 5),
                 (0, "RDMA Read Response", 1, 64),
@@ -48,7 +43,7 @@ fn a_clean_connection_is_fine() {
                 (1, "RDMA Write", 1, 612),
                 (1, "Send", 1, 910),
             ];
-            assert_eq!(kinds, expected);
+            assert_eq!(operations(connection), expected);
         }
     }
 }

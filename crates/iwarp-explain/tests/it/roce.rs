@@ -7,7 +7,7 @@ use iwarp_roce::cm::RejectReason;
 use iwarp_roce::wire::{Message, NakCode, Position, SendTail, Transport};
 
 use crate::made::datagrams::{Datagrams, FIRST, MTU, rej, req};
-use crate::made::{assert_fine, assert_found, only, report};
+use crate::made::{assert_fine, assert_found, only, operations, report};
 
 /// The PSN of the initiator's packet with this index. PSNs have 24 bits.
 const fn psn(index: u32) -> u32 {
@@ -38,18 +38,13 @@ fn a_clean_connection_is_fine() {
     let connection = only(&report);
     assert!(connection.findings.is_empty(), "{}", iwarp_explain::text::text(&report));
     assert_eq!(connection.ends[1].address, "10.0.0.2 QP 0x000022");
-    let kinds: Vec<(usize, &str, u64, u64)> = connection
-        .operations
-        .iter()
-        .map(|one| (one.by, one.kind.as_str(), one.messages, one.bytes))
-        .collect();
     let expected = [
         (0, "SEND", 2, 8),
         (0, "RDMA WRITE", 1, 2500),
         (0, "RDMA READ request", 1, 2100),
         (1, "SEND", 1, 3),
     ];
-    assert_eq!(kinds, expected);
+    assert_eq!(operations(connection), expected);
 }
 
 #[test]

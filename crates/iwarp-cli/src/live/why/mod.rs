@@ -64,13 +64,7 @@ struct Finding {
 
 /// True if something waits.
 pub(crate) fn run(args: &Args) -> Result<bool> {
-    let Some(process) = Process::find(args.pid) else {
-        bail!(
-            "process {} has no device of this library, or is another user's: iwarp ps lists those \
-             that can be asked",
-            args.pid
-        );
-    };
+    let process = Process::find(args.pid)?;
     let (pid, name) = (process.pid, &process.name);
     let before = match &process.answer {
         Ok(facts) => facts,

@@ -43,6 +43,12 @@ pub(crate) fn only(report: &Report) -> &Connection {
     connection
 }
 
+/// The end that began each operation, its kind, messages and bytes.
+pub(crate) fn operations(connection: &Connection) -> Vec<(usize, &str, u64, u64)> {
+    let of = connection.operations.iter();
+    of.map(|one| (one.by, one.kind.as_str(), one.messages, one.bytes)).collect()
+}
+
 /// Asserts that nothing is wrong with the only connection.
 #[track_caller]
 pub(crate) fn assert_fine(packets: &[Stamped]) -> Report {

@@ -197,10 +197,8 @@ impl Endpoint {
     #[cold]
     #[inline(never)]
     fn hand_on_hurt(&self, mut kept: Kept, connected: bool, program: &mut Program) -> bool {
-        let late = match &mut program.hurt {
-            Some(hurt) => hurt.look_at(kept.completion_mut(), connected),
-            None => None,
-        };
+        let hurt = program.hurt.as_mut();
+        let late = hurt.and_then(|hurt| hurt.look_at(kept.completion_mut(), connected));
         if let (Kept::Sent(completion, _), Some(observed)) = (&kept, &mut program.observed) {
             observed.completed(completion);
         }
