@@ -52,6 +52,7 @@ pub(crate) const TOOLS: &[Tool] = &[
     Tool { program: "tar", package: "tar", steps: &["dist", "recipe"] },
     Tool { program: "gzip", package: "gzip", steps: &["dist", "recipe"] },
     Tool { program: "dpkg-deb", package: "dpkg", steps: &["dist"] },
+    Tool { program: "chromium", package: "chromium", steps: &["e2e"] },
     Tool { program: "tcpdump", package: "tcpdump", steps: &["test", "e2e"] },
     Tool { program: "tshark", package: "tshark", steps: &["test", "e2e", "emulated"] },
     Tool {

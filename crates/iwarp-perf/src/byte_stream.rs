@@ -49,12 +49,12 @@ impl Bytes {
     }
 
     fn ping(&mut self, task: &Task, times: &mut Times) -> Result<()> {
+        times.begin();
         for number in 1..=task.count {
             let octets = self.messages.get(number == task.count);
-            let start = Instant::now();
             self.stream.write_all(octets)?;
             self.stream.read_exact(&mut self.sink)?;
-            times.record(start.elapsed());
+            times.lap();
         }
         Ok(())
     }

@@ -23,9 +23,7 @@ impl Contender for Rdma {
     fn prepare(&mut self, task: &Task, side: Side) -> Result<()> {
         ensure!(task.connections <= self.ends.len(), "there are fewer connections");
         let wait = if side == Side::Client { task.wait } else { task.server_wait };
-        if wait.sleeps() {
-            self.arm()?;
-        }
+        self.prepare_to_sleep(wait)?;
         for end in &self.ends[..task.connections] {
             ensure!(end.outstanding == 0 && end.received == 0, "an earlier round left something");
             let size = task.size;
@@ -52,6 +50,7 @@ impl Contender for Rdma {
 
     fn measure(&mut self, task: &Task, times: &mut Times) -> Result<Duration> {
         let start = Instant::now();
+        times.begin();
         match (task.flow, task.op) {
             (Flow::Stream, Op::Write | Op::Send) => {
                 self.pour(task)?;
@@ -63,19 +62,17 @@ impl Contender for Rdma {
             }
             (Flow::PingPong, Op::Write) => {
                 for number in 0..task.count {
-                    let start = Instant::now();
                     self.write_ping(task, task.wait, number)?;
                     self.await_ping(task, task.wait, number)?;
-                    times.record(start.elapsed());
+                    times.lap();
                 }
             }
             (Flow::PingPong, Op::Send) => {
                 for _ in 0..task.count {
-                    let start = Instant::now();
                     self.send_ping(task)?;
                     self.until(task.wait, |ends| ends[0].outstanding == 0 && ends[0].received > 0)?;
                     self.ends[0].received -= 1;
-                    times.record(start.elapsed());
+                    times.lap();
                 }
             }
             (Flow::Fetch | Flow::Request, Op::Read | Op::FetchAdd | Op::CompareSwap) => {
@@ -251,7 +248,6 @@ impl Rdma {
         let calls = task.each() / task.list as u64;
         let mut value = task.seed;
         for _ in 0..calls {
-            let start = Instant::now();
             for at in 0..task.connections {
                 self.wait_for_room(task, at)?;
                 let end = &mut self.ends[at];
@@ -281,7 +277,7 @@ impl Rdma {
             value += task.list as u64;
             if task.depth == 1 {
                 self.until(task.wait, |ends| ends[0].outstanding == 0)?;
-                times.record(start.elapsed());
+                times.lap();
             }
         }
         self.until(task.wait, |ends| ends[..task.connections].iter().all(|e| e.outstanding == 0))

@@ -130,6 +130,7 @@ impl Contender for Reach {
 
     fn measure(&mut self, task: &Task, times: &mut Times) -> Result<Duration> {
         let start = Instant::now();
+        times.begin();
         match task.flow {
             Flow::Stream => {
                 for _ in 1..task.count {
@@ -141,17 +142,15 @@ impl Contender for Reach {
             Flow::PingPong => {
                 for number in 1..=task.count {
                     let octets = self.messages.get(number == task.count);
-                    let start = Instant::now();
                     self.write(octets)?;
                     self.write(octets)?;
-                    times.record(start.elapsed());
+                    times.lap();
                 }
             }
             Flow::Request => {
                 for _ in 0..task.count {
-                    let start = Instant::now();
                     self.read()?;
-                    times.record(start.elapsed());
+                    times.lap();
                 }
             }
             flow => bail!("process_vm_writev does not measure {flow:?}"),

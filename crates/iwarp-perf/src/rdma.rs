@@ -14,6 +14,7 @@ use iwarp::{
     Payload, QueuePair, QueuePairAttributes, RecvRequest, SendOp, SendRequest, Stag, TaggedOffset,
     WcStatus, WorkCompletion,
 };
+use rustix::io::ioctl_fionbio;
 
 use super::crowd::{Crowd, Door};
 use super::octets;
@@ -261,6 +262,16 @@ impl Rdma {
                 return Ok(());
             }
         }
+    }
+
+    /// Arms the queue of a caller that sleeps. One that does so in poll(2) takes events without
+    /// waiting for them, as event loops do.
+    pub(super) fn prepare_to_sleep(&mut self, wait: Wait) -> Result<()> {
+        if wait.sleeps() {
+            ioctl_fionbio(&self.channel, wait == Wait::Fd)?;
+            self.arm()?;
+        }
+        Ok(())
     }
 
     /// Counts the messages that have come, and has further ones raise an event.

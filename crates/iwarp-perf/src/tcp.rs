@@ -72,12 +72,12 @@ impl Tcp {
 
     fn ping(&mut self, task: &Task, times: &mut Times) -> Result<()> {
         let stream = &mut self.streams[0];
+        times.begin();
         for number in 0..task.count {
             let octets = self.messages.get(number + 1 == task.count);
-            let start = Instant::now();
             stream.write(octets)?;
             stream.read(&mut self.sink)?;
-            times.record(start.elapsed());
+            times.lap();
         }
         Ok(())
     }
@@ -87,8 +87,8 @@ impl Tcp {
         let each = task.each();
         let ahead = each.min(task.depth as u64);
         let (mut asked, mut request) = (0, [0; REQUEST]);
+        times.begin();
         for number in 0..each {
-            let start = Instant::now();
             let upto = each.min(number + ahead);
             while asked < upto {
                 asked += 1;
@@ -101,7 +101,7 @@ impl Tcp {
                 stream.read(&mut self.sink)?;
             }
             if task.depth == 1 {
-                times.record(start.elapsed());
+                times.lap();
             }
         }
         Ok(())

@@ -9,6 +9,7 @@ use anyhow::Result;
 use super::document::{self, Key, Verdict};
 use super::table::{Personality, Row};
 use super::{Run, lab_for, run_each};
+use crate::dist::Build;
 
 /// Devices to run rows with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -48,7 +49,7 @@ struct Count {
 /// Runs everything so often, and prints the rows that did not always work, or not with both.
 pub(super) fn run(runs: &[Run], times: u32, jobs: usize) -> Result<()> {
     let mut counts: BTreeMap<(String, &str), Count> = BTreeMap::new();
-    let lab = lab_for(runs, jobs)?;
+    let lab = lab_for(runs, jobs, Build::Ci)?;
     for _ in 0..times {
         // Each failure counts, so none is tried again.
         let (verdicts, _) = run_each(&lab, runs.to_vec());

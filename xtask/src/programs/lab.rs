@@ -68,14 +68,14 @@ pub(crate) enum Side {
 impl Lab {
     /// Installs what was built into a directory that everybody can read, makes the hosts and
     /// connects those of each lane.
-    pub(crate) fn new(lanes: usize) -> Result<Self> {
-        let lab = Self::unconnected(lanes)?;
+    pub(crate) fn new(build: Build, lanes: usize) -> Result<Self> {
+        let lab = Self::unconnected(build, lanes)?;
         lab.lanes.iter().try_for_each(Lane::connect)?;
         Ok(lab)
     }
 
     /// A lab whose hosts have no network yet.
-    pub(crate) fn unconnected(lanes: usize) -> Result<Self> {
+    pub(crate) fn unconnected(build: Build, lanes: usize) -> Result<Self> {
         if !geteuid().is_root() {
             bail!(
                 "only root makes network namespaces; as an ordinary user, be root in a namespace: \
@@ -87,7 +87,7 @@ impl Lab {
         let mut lab = Self { directory, lanes: Vec::new() };
         open_directory(&lab.directory)?;
         let prefix = lab.directory.join("iwarp");
-        dist::stage(&prefix, Build::Ci)?;
+        dist::stage(&prefix, build)?;
         open_directory(&lab.directory.join("bin"))?;
         for number in 0..lanes {
             let directory = lab.directory.join(format!("lane{number}"));

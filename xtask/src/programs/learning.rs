@@ -3,6 +3,7 @@
 //! Frameworks for machine learning.
 
 use super::scenario::Scenario;
+use super::table::Topology;
 use crate::packages::Tool;
 
 const PYTORCH: &str = include_str!("scenarios/pytorch.py");
@@ -25,14 +26,18 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
     let rpc = Scenario {
         group: "PyTorch",
         packages: PACKAGES,
+        limit: 300,
         ..Scenario::new("RPC over TensorPipe's `ibv` transport", PYTORCH, "")
     };
     // The package has no program.
-    let gloo = Scenario {
+    let gloo = |what, argument| Scenario {
         group: "gloo",
         packages: HEADERS,
         files: &[RING],
-        ..Scenario::new("4 processes of our own: allreduce over `ibverbs`", GLOO, "").always()
+        ..Scenario::new(what, GLOO, argument)
     };
-    vec![rpc.clone(), rpc.roce(), gloo.clone(), gloo.roce()]
+    let reduce = gloo("4 processes of our own: allreduce over `ibverbs`", "reduce").always();
+    let speed = gloo("2 processes: allreduce of 4 KiB and 4 MiB", "speed");
+    let speed = speed.only(&[Topology::Loopback]);
+    vec![rpc.clone(), rpc.roce(), reduce.clone(), reduce.roce(), speed.roce()]
 }

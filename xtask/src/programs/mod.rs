@@ -24,6 +24,7 @@ mod storage;
 mod stores;
 mod symbols;
 pub(crate) mod table;
+mod ucx;
 mod wheels;
 
 use std::time::{Duration, Instant};
@@ -59,6 +60,9 @@ pub(crate) struct Args {
     /// Take the last build as it is
     #[arg(long)]
     no_build: bool,
+    /// Run what users install, optimised and without the assertions of tests: for the speeds
+    #[arg(long, conflicts_with = "personality")]
+    release: bool,
     /// List what would run, and exit
     #[arg(long)]
     list: bool,
@@ -103,14 +107,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         scenarios.iter().for_each(|run| println!("{}", run.line()));
         return Ok(());
     }
+    let build = if args.release { Build::Release } else { Build::Ci };
     if !args.no_build {
-        Build::Ci.make()?;
+        build.make()?;
     }
     if args.personality.is_some() {
         return compare::run(&runs, args.repeat, args.jobs);
     }
-    let (verdicts, mut problems) = run_all(runs, args.jobs)?;
-    let (records, more) = scenario::run_all(scenarios, args.jobs)?;
+    let (verdicts, mut problems) = run_all(runs, args.jobs, build)?;
+    let (records, more) = scenario::run_all(scenarios, args.jobs, build)?;
     problems.extend(more);
     let recorded = document::recorded();
     let mut kept = document::recorded_scenarios();
@@ -161,8 +166,8 @@ fn check_rows(
         .flat_map(|row| row.topologies.iter().map(move |&topology| Run { row, topology }))
         .collect();
     Build::Ci.make()?;
-    let (verdicts, problems) = run_all(runs, 2)?;
-    let (records, more) = scenario::run_all(scenario::chosen(scenarios), 2)?;
+    let (verdicts, problems) = run_all(runs, 2, Build::Ci)?;
+    let (records, more) = scenario::run_all(scenario::chosen(scenarios), 2, Build::Ci)?;
     let unrecorded = unrecorded(&verdicts, &document::recorded());
     let unrecorded_too = scenario_record::compare(&records, &document::recorded_scenarios());
     let problems = [problems, more, unrecorded, unrecorded_too, besides()?].concat();
@@ -181,18 +186,18 @@ fn names(row: &Row, text: &str) -> bool {
 }
 
 /// Runs all of them, some at a time, and a few that fail once more; also returns what is wrong.
-fn run_all(runs: Vec<Run>, jobs: usize) -> Result<(Verdicts, Vec<String>)> {
+fn run_all(runs: Vec<Run>, jobs: usize, build: Build) -> Result<(Verdicts, Vec<String>)> {
     if runs.is_empty() {
         return Ok(<_>::default());
     }
-    let lab = lab_for(&runs, jobs)?;
+    let lab = lab_for(&runs, jobs, build)?;
     let results = run_each(&lab, runs);
     Ok(again::once_more(results, again::record, |run| attempt(&lab.lanes[0], run)))
 }
 
 /// A lab with what the programs of these runs need.
-fn lab_for(runs: &[Run], jobs: usize) -> Result<Lab> {
-    let lab = Lab::new(jobs.clamp(1, 16))?;
+fn lab_for(runs: &[Run], jobs: usize, build: Build) -> Result<Lab> {
+    let lab = Lab::new(build, jobs.clamp(1, 16))?;
     extra::compile(runs.iter().map(|run| run.row), &lab.bin())?;
     Ok(lab)
 }

@@ -47,5 +47,6 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
         open("4 processes, libfabric", "open-ofi"),
         open("4 processes, libfabric", "open-ofi").roce(),
         open("2 processes, UCX", "open-speed").roce(),
+        mpich("2 processes, UCX", "mpich-speed").only(&[Topology::Loopback]).roce(),
     ]
 }

@@ -149,7 +149,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if !args.no_build {
         Build::Ci.make()?;
     }
-    let lab = Lab::new(1)?;
+    let lab = Lab::new(Build::Ci, 1)?;
     let tests: Vec<String> = args.tests.iter().map(|test| with_module(test)).collect();
     let rdma_core = args.rdma_core.as_deref().map(fs::canonicalize).transpose()?;
     let suite =
@@ -170,7 +170,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// For `cargo xtask test`.
 pub(crate) fn check() -> Result<String> {
     Build::Ci.make()?;
-    let lab = Lab::new(1)?;
+    let lab = Lab::new(Build::Ci, 1)?;
     let lane = &lab.lanes[0];
     let roce = judge(&play(lane, &Suite::of("roce"))?, recorded()).context("roce")?;
     let iwarp = judge(&play(lane, &Suite::of("iwarp"))?, 0).context("iwarp")?;

@@ -28,6 +28,6 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
         cancel.roce(),
         killed.clone(),
         killed.roce(),
-        migration("a stopped guest of 768 MiB, `rdma-pin-all`", "speed").roce().within(300),
+        migration("a stopped guest of 768 MiB, `rdma-pin-all`", "speed").roce().within(600),
     ]
 }

@@ -16,7 +16,8 @@ use super::process::Process;
 use super::scenario_record::{Key, Record, Records};
 use super::sources::Source;
 use super::table::{Personality, Topology};
-use super::{document, learning, monitors, mpi, qemu, show, sources, storage, stores, wheels};
+use super::{document, learning, monitors, mpi, qemu, show, sources, storage, stores, ucx, wheels};
+use crate::dist::Build;
 use crate::{packages, shell};
 
 /// The module that all scripts import.
@@ -133,6 +134,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         storage::scenarios(),
         stores::scenarios(),
         mpi::scenarios(),
+        ucx::scenarios(),
         wheels::scenarios(),
         learning::scenarios(),
         monitors::scenarios(),
@@ -187,7 +189,7 @@ pub(crate) fn chosen(choice: Choice) -> Vec<Run> {
 /// # Errors
 ///
 /// When packages are missing or there are no hosts to be had.
-pub(crate) fn run_all(runs: Vec<Run>, jobs: usize) -> Result<(Records, Vec<String>)> {
+pub(crate) fn run_all(runs: Vec<Run>, jobs: usize, build: Build) -> Result<(Records, Vec<String>)> {
     if runs.is_empty() {
         return Ok(<_>::default());
     }
@@ -198,7 +200,7 @@ pub(crate) fn run_all(runs: Vec<Run>, jobs: usize) -> Result<(Records, Vec<Strin
     let tools = TOOLS.iter().chain(runs.iter().flat_map(|run| run.scenario.packages));
     let builders = if sources.is_empty() { &[][..] } else { sources::TOOLS };
     packages::ensure_tools(tools.chain(builders))?;
-    let lab = Lab::new(jobs.clamp(1, 16))?;
+    let lab = Lab::new(build, jobs.clamp(1, 16))?;
     let mut wheels: Vec<&str> = runs.iter().flat_map(|run| run.scenario.wheels).copied().collect();
     wheels.sort_unstable();
     wheels.dedup();

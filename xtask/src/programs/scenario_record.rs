@@ -193,9 +193,10 @@ const HEAD: &str = "
 These runs take more than a pair of commands: a script (`xtask/src/programs/scenarios`) starts the
 programs, unmodified and as an ordinary user, and compares the data at both ends. *Beside TCP*: the
 speed as a multiple of the program's own TCP transport in the same run, and *busy*: with a busy loop
-for each processor beside. `cargo xtask test --all` runs the rows with ¹; `cargo xtask programs
---all` runs all of them, and `cargo xtask programs --only GROUP` the rows under one heading. Both
-commands first install the packages they need from Debian and PyPI.
+for each processor beside; both depend on the machine, and are measured with `cargo xtask programs
+--release --jobs 1`. `cargo xtask test --all` runs the rows with ¹; `cargo xtask programs --all`
+runs all of them, and `cargo xtask programs --only GROUP` the rows under one heading. All of these
+first install the packages they need from Debian and PyPI.
 
 ";
 

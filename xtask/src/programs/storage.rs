@@ -44,7 +44,7 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
         copy.clone().always(),
         copy.roce().always(),
         iser("libiscsi's own test suite (`iscsi-test-cu --test SCSI`)", "suite").within(600),
-        ceph.roce().within(200),
+        ceph.roce().within(900),
         dapl.clone().always(),
         dapl.roce().always(),
     ]

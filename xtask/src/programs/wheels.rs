@@ -69,14 +69,15 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
     let nixl = Scenario {
         group: "NIXL (PyPI)",
         wheels: &["--no-deps nixl-cu12==1.5.1", "numpy==2.3.4"],
-        ..Scenario::new("two agents, memory of the host, UCX of the wheel's own", NIXL, "").roce()
+        limit: 300,
+        ..Scenario::new("two agents, memory of the host, UCX of the wheel's own", NIXL, "")
     };
     vec![
         mooncake("`TransferEngine` of Python", "api"),
         mooncake("`TransferEngine` of Python", "api").roce(),
         store.clone(),
         store.roce(),
-        mooncake("`transfer_engine_bench`", "bench").roce(),
+        mooncake("`transfer_engine_bench`", "bench").roce().within(300),
         verbs.clone().always(),
         verbs.roce().always(),
         peercache.clone().always(),
@@ -86,6 +87,6 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
         nvmeof.roce().always(),
         pyverbs.clone(),
         pyverbs.roce(),
-        nixl,
+        nixl.roce(),
     ]
 }

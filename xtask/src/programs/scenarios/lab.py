@@ -7,9 +7,11 @@ everything was as it should be. Of what it prints, xtask keeps lines that begin 
 """
 
 import hashlib
+import mmap
 import os
 import shlex
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -126,6 +128,20 @@ def beside(text):
     print(f"beside: {text}", flush=True)
 
 
+def times_tcp(measure, unit, rounds=3):
+    """How many times as fast a program is by RDMA as by its own TCP, in words.
+
+    `measure` is told which of the two, and returns rates by what is done. The two take turns, and
+    medians count, so that a machine that is slow for a while slows both."""
+    found = {"rdma": [], "tcp": []}
+    for way in list(found) * rounds:
+        found[way].append(measure(way))
+    rdma, tcp = ({what: statistics.median(one[what] for one in runs) for what in runs[0]}
+                 for runs in found.values())
+    return ", ".join(f"{rdma[what] / tcp[what]:.2f} x {what} ({unit.format(rdma[what])})"
+                     for what in rdma)
+
+
 def idle_and_busy(measure):
     """Says what `measure` returns: alone, and with a busy loop for each processor beside."""
     idle = measure()
@@ -156,6 +172,18 @@ def built(name):
     with open(f"{folder}/version") as file:
         version(file.read())
     return folder
+
+
+def touch(size):
+    """Uses so much memory and gives it back, before a program is measured that needs it.
+
+    In a virtual machine, pages that were free for some seconds may have to come from its host again:
+    2 to 7 ms for each MiB, many times what moving it takes. The program that runs second gets those
+    that the first has left, and seems the faster one."""
+    with mmap.mmap(-1, size) as memory:
+        memory.madvise(mmap.MADV_HUGEPAGE)
+        for page in range(0, size, mmap.PAGESIZE):
+            memory[page] = 1
 
 
 def digest(path):

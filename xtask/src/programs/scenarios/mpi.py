@@ -4,12 +4,12 @@ processes measure the speed between them."""
 
 import os
 import re
-import statistics
 import subprocess
 import sys
 
 from lab import (
     CLIENT, DEVICE, PLACE, SERVER, WHEELS, Program, check, compared, idle_and_busy, main, package,
+    times_tcp,
 )
 
 RANKS = 4
@@ -29,6 +29,13 @@ WAYS = {
     "open-ucx": (None, UCX, ["--mca", "pml", "ucx"]),
     "open-ofi": (None, {"FI_LOG_LEVEL": "info"}, ["--mca", "pml", "cm", "--mca", "mtl", "ofi",
                             "--mca", "opal_common_ofi_provider_include", "verbs;ofi_rxm"]),
+}
+# Two processes by the device, and by what the same MPI has for TCP.
+SPEEDS = {
+    "open-speed": {"rdma": WAYS["open-ucx"][1:],
+                   "tcp": (UCX, ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"])},
+    "mpich-speed": {"rdma": WAYS["mpich-ucx"][1:],
+                    "tcp": ({**WAYS["mpich-ucx"][1], "UCX_TLS": "tcp,self"}, [])},
 }
 
 
@@ -62,24 +69,25 @@ def built(name, program):
     return {"HOME": os.getcwd(), "TMPDIR": os.getcwd()}
 
 
-def speed():
-    """Open MPI over UCX beside its own TCP, in turn; the medians."""
-    env, rates = {**built("open-ucx", "there_and_back"), **UCX}, {"ucx": [], "tcp": []}
-    ways = {"ucx": WAYS["open-ucx"][2], "tcp": ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"]}
-    for way in ["ucx", "tcp"] * 3:
-        line = [tools("open-ucx")[1], "--oversubscribe", "-n", 2, *ways[way],
-                f"{os.getcwd()}/there_and_back"]
-        said = Program("server", line, env=env).ends(90)
-        check((f"rc_verbs/{DEVICE}" in said) == (way == "ucx"), f"Open MPI does not take {way}")
-        rates[way].append(float(re.search(r"rate: (\d+)", said)[1]))
-    rdma, tcp = (statistics.median(rates[way]) for way in ("ucx", "tcp"))
-    return f"{rdma / tcp:.2f} x ({rdma:.0f} MiB/s there and back, 1 MiB each)"
+def speed(name):
+    ends = ["-n", 2, f"{os.getcwd()}/there_and_back"]
+    general = ["--oversubscribe"] if name.startswith("open") else []
+    compiled = built(name, "there_and_back")
+
+    def rate(way):
+        env, options = SPEEDS[name][way]
+        line = [tools(name)[1], *general, *options, *ends]
+        said = Program("server", line, env={**compiled, **env}).ends(90)
+        check((f"rc_verbs/{DEVICE}" in said) == (way == "rdma"), f"it does not go by {way}")
+        return {"1 MiB there and back": float(re.search(r"rate: (\d+)", said)[1])}
+
+    return times_tcp(rate, "{:.0f} MiB/s")
 
 
 def scenario():
     name = sys.argv[1]
-    if name == "open-speed":
-        return idle_and_busy(speed)
+    if name in SPEEDS:
+        return idle_and_busy(lambda: speed(name))
     debian, env, options = WAYS[name]
     ucx = "UCX_PROTO_INFO" in env
     if debian:

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 
-from lab import DEVICE, check, compared, idle_and_busy, main, part
+from lab import DEVICE, check, compared, idle_and_busy, main, part, times_tcp
 
 SIZE, PARTS = 32 << 20, 64
 # `UCX_TLS=^ud,ud:aux` is enough; this way nothing goes through memory that two processes share.
@@ -97,7 +97,7 @@ def peer(way):
     agent.memory[:] = 0
     transfer("READ")
     leave(f"{way}.peer's", {"had": had, "wrote": new, "got": agent.digest(),
-                            "speeds": [writing, reading]})
+                            "speeds": {"writing": writing, "reading": reading}})
     agent.nixl.remove_remote_agent(name)
 
 
@@ -122,9 +122,7 @@ def run_with(way):
 
 
 def speed_beside_tcp():
-    (writing, reading), tcp = run_with("rdma"), run_with("tcp")
-    return (f"{writing / tcp[0]:.2f} x writing ({writing:.0f} MiB/s), "
-            f"{reading / tcp[1]:.2f} x reading ({reading:.0f} MiB/s), 512 KiB each")
+    return f"{times_tcp(run_with, '{:.0f} MiB/s')}, 512 KiB each"
 
 
 def scenario():

@@ -6,7 +6,7 @@
 
 #define LENGTH (1 << 20)
 #define WARM 10
-#define ROUNDS 200
+#define ROUNDS 500
 
 int main(int argc, char **argv)
 {

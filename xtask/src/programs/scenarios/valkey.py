@@ -6,14 +6,13 @@ import os
 import sys
 
 from lab import (
-    SERVER, Program, beside, built, check, compared, digest, main, random_file, run,
+    SERVER, Program, built, check, compared, digest, idle_and_busy, main, random_file, run, times_tcp,
 )
 
 HOME = built("valkey")
 # One number for both, as users have it: TCP at all addresses, RDMA at one.
 PORT = 6379
 SIZES = [1, 4096, (1 << 20) - 1, (1 << 20) + 1, 24 << 20]
-ROUNDS = 3
 SECONDS = 2
 
 
@@ -88,14 +87,7 @@ def threads():
 def store():
     this = server()
     move(8192)
-    best = {}
-    for _ in range(ROUNDS):
-        for transport in "rdma", "tcp":
-            for command, rate in benchmark(transport).items():
-                best[transport, command] = max(rate, best.get((transport, command), 0))
-    ratios = [f"{best['rdma', what] / best['tcp', what]:.2f} x {what} "
-              f"({best['rdma', what] / 1000:.0f},000/s)" for what in ("SET", "GET")]
-    beside(f"{', '.join(ratios)}, 16 clients, 1 KiB")
+    idle_and_busy(lambda: f"{times_tcp(benchmark, '{:,.0f}/s')}, 16 clients, 1 KiB")
     check(this.process.poll() is None, "the server has ended")
 
 
