@@ -25,7 +25,7 @@ const DROP_IN: &[&str] =
     &["aarch64-unknown-linux-gnu", "riscv64gc-unknown-linux-gnu", "s390x-unknown-linux-gnu"];
 
 /// Crates that do without std.
-const NO_STD: &[&str] = &["iwarp-crc", "iwarp-types", "iwarp-proto", "iwarp-roce"];
+const NO_STD: &[&str] = &["iwarp-crc", "iwarp-types", "iwarp-proto", "iwarp-roce", "iwarp-sockets"];
 
 /// The features that sessions can be had with, one by one.
 const OPTIONAL: &[&str] = &["metrics", "serde", "tokio", "zerocopy"];

@@ -6,6 +6,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
+use super::Status;
+
 /// A row of `requirements.csv`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Requirement {
@@ -32,11 +34,19 @@ impl Requirement {
 pub(super) struct Exception {
     /// An id, or the beginning of several followed by `*`.
     pub(super) pattern: String,
-    /// The reason why there is no test.
+    /// The reason why there is no test; `Not yet:` in front if there will be one.
     pub(super) reason: String,
 }
 
 impl Exception {
+    /// The state of a requirement to which it applies.
+    pub(super) fn status(&self) -> Status {
+        match self.reason.strip_prefix("Not yet:") {
+            Some(reason) => Status::NotYet(reason.trim().to_owned()),
+            None => Status::Reasoned(self.reason.clone()),
+        }
+    }
+
     /// True if it is about this requirement.
     pub(super) fn applies_to(&self, id: &str) -> bool {
         match self.pattern.strip_suffix('*') {

@@ -41,7 +41,7 @@ struct Front {
     behind: &'static [&'static str],
 }
 
-const CRATES: [Crate; 5] = [
+const CRATES: [Crate; 6] = [
     Crate {
         name: "iwarp-proto",
         layers: &[&["types"], &["framing"], &["mpa", "record"], &["ddp"], &["rdmap"], &["qp"]],
@@ -68,6 +68,14 @@ const CRATES: [Crate; 5] = [
         ],
         linear: &[],
         apart: &[],
+        neutral: (&[], &[]),
+        front: None,
+    },
+    Crate {
+        name: "iwarp-sockets",
+        layers: &[&["wire"], &["stream", "datagram"]],
+        linear: &[],
+        apart: &[&["stream", "datagram"]],
         neutral: (&[], &[]),
         front: None,
     },
