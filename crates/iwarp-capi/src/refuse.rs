@@ -8,10 +8,12 @@
 //! and at `info` from then on; one that declines writes at `info` only, as programs try what is
 //! there.
 
+use std::cell::Cell;
 use std::ffi::c_int;
 use std::fmt::Arguments;
 use std::io;
 use std::num::NonZero;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use iwarp::Log;
 use iwarp::report::Throttle;
@@ -73,6 +75,24 @@ impl Errno {
 
 const NO_NUMBER: NonZero<c_int> = NonZero::new(libc::EIO).unwrap();
 
+/// Set if the sentences of refusals are kept.
+static KEPT: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// The sentence of the thread's last refusal.
+    static LAST: Cell<Option<String>> = const { Cell::new(None) };
+}
+
+/// Has the sentences of refusals kept from now on, for [`last`].
+pub(crate) fn keep() {
+    KEPT.store(true, Ordering::Relaxed);
+}
+
+/// The sentence of the thread's last refusal, once.
+pub(crate) fn last() -> Option<String> {
+    LAST.try_with(Cell::take).ok().flatten()
+}
+
 /// A place that refuses something.
 pub(crate) struct Site {
     first: Once,
@@ -87,6 +107,9 @@ impl Site {
 
     #[cold]
     pub(crate) fn refuse(&self, number: c_int, text: Arguments<'_>) -> Errno {
+        if KEPT.load(Ordering::Relaxed) {
+            LAST.set(Some(text.to_string()));
+        }
         let level = if self.first.first() { Log::Warn } else { Log::Info };
         self.explain(level, number, text)
     }

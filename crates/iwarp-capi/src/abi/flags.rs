@@ -39,6 +39,8 @@ pub const IBV_EVENT_QP_REQ_ERR: c_uint = 2;
 pub const IBV_EVENT_QP_ACCESS_ERR: c_uint = 3;
 pub const IBV_EVENT_COMM_EST: c_uint = 4;
 pub const IBV_EVENT_SQ_DRAINED: c_uint = 5;
+pub const IBV_EVENT_PORT_ACTIVE: c_uint = 9;
+pub const IBV_EVENT_PORT_ERR: c_uint = 10;
 pub const IBV_EVENT_SRQ_LIMIT_REACHED: c_uint = 15;
 pub const IBV_EVENT_QP_LAST_WQE_REACHED: c_uint = 16;
 

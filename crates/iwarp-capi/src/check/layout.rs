@@ -21,7 +21,7 @@ pub(super) struct Request {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Completion {
-    wr_id: u64,
+    pub(super) wr_id: u64,
     pub(super) status: u32,
     pub(super) opcode: u32,
     vendor_err: u32,
@@ -35,11 +35,63 @@ pub(super) struct Completion {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PairHead {
-    pointers: [usize; 6],
+    pointers: [usize; 2],
+    pub(super) pd: usize,
+    pub(super) send_cq: usize,
+    pub(super) recv_cq: usize,
+    pub(super) srq: usize,
     handle: u32,
     pub(super) qp_num: u32,
     pub(super) state: u32,
     pub(super) kind: u32,
+}
+
+/// The beginning of a memory region.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RegionHead {
+    context: usize,
+    pub(super) pd: usize,
+    pub(super) addr: usize,
+    pub(super) length: usize,
+    handle: u32,
+    pub(super) key: u32,
+}
+
+/// The beginning of a completion queue.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct QueueHead {
+    context: usize,
+    pub(super) channel: usize,
+    cq_context: usize,
+    handle: u32,
+    pub(super) depth: u32,
+}
+
+/// The beginning of an id of the connection manager.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct IdHead {
+    pointers: [usize; 3],
+    pub(super) qp: usize,
+}
+
+/// The beginning of an event of the connection manager.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CmEventHead {
+    pub(super) id: usize,
+    pub(super) listener: usize,
+    pub(super) event: u32,
+}
+
+/// An asynchronous event.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AsyncHead {
+    pub(super) element: usize,
+    pub(super) event: u32,
 }
 
 /// A structure of the program's.

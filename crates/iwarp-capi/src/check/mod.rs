@@ -10,6 +10,14 @@
 //!   failures   completions that failed, and posts that disregard them
 //!   events     completion events that are not acknowledged
 //!   signals    send queues whose requests ask for no completion
+//!   traffic    requests of the program from post to poll, and what they name:
+//!     flights    requests that the device has
+//!     pairs      queue pairs by their numbers
+//!     regions    memory regions by their keys
+//!     queues     completion queues that are too small, and wake-ups that are lost
+//!     sleepers   threads that sleep, as the system sees them
+//!     strict     sinks that overlap, and sources that change
+//!     tools      sanitizers and Valgrind, which learn what the device does
 //!   layout     structures of the header
 //!   place      a place of the program: the addresses of a backtrace
 //!   report     the text of a report, its limits, suppressions and the exit status
@@ -18,21 +26,32 @@
 mod books;
 mod events;
 mod failures;
+mod flights;
 mod layout;
+mod pairs;
 mod place;
+mod queues;
+mod regions;
 mod report;
 mod signals;
+mod sleepers;
+mod strict;
+mod tools;
+mod traffic;
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use iwarp::observe::{AccessObserver, Call, Observer, SomeObserver, Value};
+use iwarp::observe::{AccessObserver, Call, Observer, SomeObserver, Span, Value};
+use iwarp::{RecvRequest, SendRequest, WorkCompletion};
 use iwarp_os::environment;
 use once_cell::race::OnceBox;
 
 use self::books::Books;
+use self::place::Place;
 use self::report::Reports;
+use crate::refuse;
 
 /// The checker of this process.
 static CHECKER: OnceBox<Arc<Checker>> = OnceBox::new();
@@ -40,6 +59,8 @@ static CHECKER: OnceBox<Arc<Checker>> = OnceBox::new();
 #[derive(Debug)]
 pub(crate) struct Checker {
     process: u32,
+    /// Accesses of the device are of interest.
+    watches: bool,
     books: Mutex<Books>,
     /// The thread that has the books, or 0.
     holder: AtomicUsize,
@@ -74,10 +95,14 @@ impl Drop for Open<'_> {
 /// The observer that checks, where the user asks for that.
 pub(crate) fn wanted() -> Option<SomeObserver> {
     let reports = Reports::parse(&environment::variable("IWARP_CHECK")?)?;
-    let books = Mutex::new(Books::new(reports));
-    let checker =
-        Arc::new(Checker { process: std::process::id(), books, holder: AtomicUsize::new(0) });
+    let books = Books::new(reports);
+    let (process, watches) = (std::process::id(), books.watches());
+    let (books, holder) = (Mutex::new(books), AtomicUsize::new(0));
+    let checker = Arc::new(Checker { process, watches, books, holder });
     CHECKER.set(Box::new(Arc::clone(&checker))).ok()?;
+    refuse::keep();
+    // The first backtrace of a process loads what it needs.
+    let _ = Place::here();
     // SAFETY: the function stays for as long as the library, whose handlers go when it is unloaded.
     unsafe { libc::atexit(at_exit) };
     Some(checker.into())
@@ -97,24 +122,80 @@ extern "C" fn at_exit() {
 }
 
 impl Checker {
-    /// The books; `None` in a forked child, and in a signal handler that has interrupted them.
+    /// The books; `None` in a forked child, and in a signal handler: it may have interrupted these,
+    /// or an allocation of memory.
     fn books(&self) -> Option<Open<'_>> {
         let own = failures::thread();
         if std::process::id() != self.process || self.holder.load(Ordering::Relaxed) == own {
+            return None;
+        }
+        if Place::is_in_handler() {
             return None;
         }
         let books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
         self.holder.store(own, Ordering::Relaxed);
         Some(Open { books, holder: &self.holder })
     }
+
+    /// The device has read or written memory.
+    fn used(&self, qp: u32, Span { addr, len, .. }: Span, write: bool) {
+        if self.watches
+            && let Some(mut books) = self.books()
+        {
+            books.used(qp, &(addr..addr.saturating_add(len)), write);
+        }
+    }
+
+    /// Looks for wake-ups that are lost. False when there is nothing to look for.
+    fn look(&self) -> bool {
+        self.books().is_some_and(|mut books| books.look())
+    }
 }
 
-impl AccessObserver for Checker {}
+impl AccessObserver for Checker {
+    fn gathered(&self, qp: u32, span: Span) {
+        self.used(qp, span, false);
+    }
+
+    fn placed(&self, qp: u32, span: Span) {
+        self.used(qp, span, true);
+    }
+}
 
 impl Observer for Checker {
     fn called(&self, call: &Call<'_>) {
         if let Some(mut books) = self.books() {
             books.called(call);
+        }
+    }
+
+    fn posted_send(&self, qp: u32, request: &SendRequest<'_>) {
+        if let Some(mut books) = self.books() {
+            books.posted_send(qp, request);
+        }
+    }
+
+    fn posted_receive(&self, qp: u32, request: &RecvRequest<'_>) {
+        if let Some(mut books) = self.books() {
+            books.posted_receive(qp, request);
+        }
+    }
+
+    fn posted_shared_receive(&self, srq: u64, request: &RecvRequest<'_>) {
+        if let Some(mut books) = self.books() {
+            books.posted_shared_receive(srq, request);
+        }
+    }
+
+    fn completed(&self, completion: &WorkCompletion) {
+        if let Some(mut books) = self.books() {
+            books.completed(completion);
+        }
+    }
+
+    fn completed_silently(&self, qp: u32, wr_id: u64) {
+        if let Some(mut books) = self.books() {
+            books.completed_silently(qp, wr_id);
         }
     }
 }

@@ -45,8 +45,9 @@ pub(super) const IN_RESET: Rule = Rule {
 };
 pub(super) const NOT_ACKNOWLEDGED: Rule = Rule {
     name: "event-not-acknowledged",
-    source: "ibv_get_cq_event(3): ibv_destroy_cq waits until all events are acknowledged",
-    advice: "call ibv_ack_cq_events for each event, at the latest before the queue is destroyed",
+    source: "ibv_get_cq_event(3), ibv_get_async_event(3), rdma_get_cm_event(3): the end of an \
+             object waits until all of its events are acknowledged",
+    advice: "acknowledge each event, at the latest before the object is destroyed",
 };
 pub(super) const NEVER_SIGNALLED: Rule = Rule {
     name: "queue-never-signalled",
@@ -64,6 +65,68 @@ pub(super) const POST_AFTER_ERROR: Rule = Rule {
     advice: "stop posting when a completion fails; reset the queue pair, or make another",
 };
 
+pub(super) const LOST_WAKE_UP: Rule = Rule {
+    name: "lost-wake-up",
+    source: "ibv_req_notify_cq(3): only completions that come afterwards raise an event",
+    advice: "poll once more after ibv_req_notify_cq, until nothing is found, and wait only then",
+};
+pub(super) const QUEUE_TOO_SMALL: Rule = Rule {
+    name: "completion-queue-too-small",
+    source: "ibv_create_cq(3): a queue that overruns fails for good, with its queue pairs",
+    advice: "give it a place for each signalled request and each receive that may be under way",
+};
+pub(super) const KEY: Rule = Rule {
+    name: "key",
+    source: "ibv_reg_mr(3): a key stands for the memory of its region, in its protection domain",
+    advice: "give the key of the region that has all of the bytes, with the rights for them",
+};
+pub(super) const REGION_GONE: Rule = Rule {
+    name: "region-gone",
+    source: "ibv_post_send(3): the device has the memory until the completion was polled",
+    advice: "keep memory registered and mapped until the requests that use it have ended",
+};
+pub(super) const POISONED: Rule = Rule {
+    name: "poisoned-memory",
+    source: "ibv_post_send(3), ibv_post_recv(3): the device has the memory until the completion",
+    advice: "post memory of objects that live, and keep them until the completion was polled",
+};
+pub(super) const TOO_SHORT: Rule = Rule {
+    name: "receive-too-short",
+    source: "ibv_post_recv(3): a receive takes one message, which has to fit",
+    advice: "post receives as long as the longest message of the peer",
+};
+pub(super) const NO_RECEIVE: Rule = Rule {
+    name: "no-receive",
+    source: "ibv_post_send(3), ibv_modify_qp(3): a message needs a receive of the peer's, for \
+             which it is sent again rnr_retry times",
+    advice: "have the peer post receives before it lets this end send, as many as may be under \
+             way; an rnr_retry of 7 waits without end",
+};
+pub(super) const OVERLAP: Rule = Rule {
+    name: "overlapping-sinks",
+    source: "ibv_post_recv(3), ibv_post_send(3): the device has the memory until the completion",
+    advice: "give each receive and each Read memory of its own until its completion was polled",
+};
+pub(super) const CHANGED: Rule = Rule {
+    name: "changed-in-flight",
+    source: "ibv_post_send(3): buffers can only be used again when the request has completed",
+    advice: "leave the buffer alone until the completion of the request was polled",
+};
+pub(super) const REFUSED: Rule = Rule {
+    name: "refused-call",
+    source: "the manual page of the function: EINVAL for arguments that make no sense",
+    advice: "mend the arguments, and look at what the call returns",
+};
+
+/// A report that waits for a moment without locks.
+#[derive(Debug)]
+struct Note {
+    rule: &'static Rule,
+    what: String,
+    at: Place,
+    others: Vec<(String, Place)>,
+}
+
 /// All that is printed, and what the user wants of it.
 #[derive(Debug, Default)]
 pub(super) struct Reports {
@@ -72,6 +135,8 @@ pub(super) struct Reports {
     suppressed: Vec<(String, String)>,
     seen: HashSet<(&'static str, Place)>,
     counts: HashMap<&'static str, u32>,
+    notes: Vec<Note>,
+    pub(super) strict: bool,
 }
 
 impl Reports {
@@ -83,6 +148,7 @@ impl Reports {
                 None if part == "off" => return None,
                 None if part == "report" => {}
                 None if part == "abort" => reports.abort = true,
+                None if part == "strict" => reports.strict = true,
                 Some(("exitcode", code)) if code.parse::<u8>().is_ok() => {
                     reports.exit_code = code.parse().ok();
                 }
@@ -96,8 +162,8 @@ impl Reports {
                     say(
                         Log::Error,
                         format_args!(
-                            "IWARP_CHECK: {part:?} is not known; expected off, report or abort, \
-                             and exitcode=NUMBER (0 to 255), suppressions=FILE behind a comma; \
+                            "IWARP_CHECK: {part:?} is not known; expected off, report, abort or \
+                             strict, and exitcode=NUMBER (0 to 255), suppressions=FILE behind a comma; \
                              nothing is checked"
                         ),
                     );
@@ -139,6 +205,31 @@ impl Reports {
             std::process::abort();
         }
         true
+    }
+
+    /// As [`Self::report`], for callers who hold locks of the library: the next call writes it.
+    pub(super) fn note(
+        &mut self,
+        rule: &'static Rule,
+        what: String,
+        at: &Place,
+        others: &[(&str, &Place)],
+    ) {
+        let others = others.iter().map(|(title, place)| ((*title).to_owned(), (*place).clone()));
+        self.notes.push(Note { rule, what, at: at.clone(), others: others.collect() });
+    }
+
+    /// The reports so far, those that wait among them.
+    pub(super) fn count(&self) -> usize {
+        self.seen.len() + self.notes.len()
+    }
+
+    /// Writes the reports that wait.
+    pub(super) fn flush(&mut self) {
+        for Note { rule, what, at, others } in std::mem::take(&mut self.notes) {
+            let others: Vec<_> = others.iter().map(|(title, at)| (title.as_str(), at)).collect();
+            self.report(rule, &what, &at, &others);
+        }
     }
 
     /// Ends the process with the status that the user wants, if there were reports.

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include <rdma/rdma_cma.h>
+#include "scenarios.h"
 
 #define DEADLINE_MS 10000
 
@@ -194,28 +195,5 @@ static inline void release(struct pair *pair)
 	rdma_destroy_event_channel(pair->server_channel);
 	rdma_destroy_event_channel(pair->client_channel);
 }
-
-/* Runs the scenario that the command line names. */
-struct scenario {
-	const char *name;
-	void (*run)(void);
-};
-
-#define MAIN(...)                                                                     \
-	int main(int argc, char **argv)                                               \
-	{                                                                             \
-		struct scenario scenarios[] = { __VA_ARGS__ };                        \
-		unsigned int i;                                                       \
-                                                                                      \
-		alarm(60);                                                            \
-		for (i = 0; i < sizeof(scenarios) / sizeof(scenarios[0]); i++) {      \
-			if (argc == 2 && !strcmp(argv[1], scenarios[i].name)) {       \
-				scenarios[i].run();                                   \
-				return 0;                                             \
-			}                                                             \
-		}                                                                     \
-		fprintf(stderr, "no such scenario\n");                                \
-		return 2;                                                             \
-	}
 
 #endif

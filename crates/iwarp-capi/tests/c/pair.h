@@ -19,6 +19,8 @@ static struct ibv_pd *pd;
 static struct ibv_comp_channel *channel;
 static union ibv_gid gid;
 static struct side a, b;
+/* Places of each completion queue. */
+static int cq_places = 4 * DEPTH;
 /* The port that both are on. */
 static unsigned char port_num = 1;
 /* The rights that each gives to the other. */
@@ -63,7 +65,7 @@ static void make(struct side *side, struct ibv_srq *srq)
 				  IBV_QP_EX_WITH_RDMA_READ,
 	};
 
-	side->cq = ibv_create_cq(context, 4 * DEPTH, side, channel, 0);
+	side->cq = ibv_create_cq(context, cq_places, side, channel, 0);
 	CHECK(side->cq);
 	init.send_cq = init.recv_cq = side->cq;
 	side->qp = ibv_create_qp_ex(context, &init);

@@ -13,7 +13,7 @@ use crate::support;
 /// Runs a scenario of a program that is compiled once.
 fn run(program: &'static OnceLock<PathBuf>, name: &str, source: &str, scenario: &str) {
     let program: &Path = program.get_or_init(|| {
-        let whole = source.replace("#include \"cm.h\"", include_str!("../c/cm.h"));
+        let whole = support::with_headers(source);
         support::compile(name, &whole, &["-lrdmacm", "-libverbs"])
     });
     for (personality, wire) in [("iwarp", "iwarp"), ("roce", "auto"), ("roce", "roce")] {

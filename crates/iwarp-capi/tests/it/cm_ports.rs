@@ -13,8 +13,7 @@ fn run(scenario: &str) {
     static PROGRAM: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
 
     let (program, preload) = PROGRAM.get_or_init(|| {
-        let whole =
-            include_str!("../c/cm_ports.c").replace("#include \"cm.h\"", include_str!("../c/cm.h"));
+        let whole = support::with_headers(include_str!("../c/cm_ports.c"));
         let preload = support::scratch("ports").join("libiwarp-preload.so");
         std::fs::write(&preload, iwarp_preload::PRELOAD).unwrap();
         (support::compile("cm_ports", &whole, &["-lrdmacm", "-libverbs"]), preload)

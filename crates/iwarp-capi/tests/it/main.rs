@@ -43,6 +43,7 @@
 //!   unready.c         Sends wait for a receive as long as rnr_retry and the timer say
 //!   unsignaled.c      requests without a completion fill no queue, unless it is strict
 //!   threads.c         threads use all of one device at once
+//!   event_loop.c      event loops of several processes wake each other, and miss nothing
 //!
 //! c, devices and events
 //!   devices.c         devices that the user has named are there, with their interfaces
@@ -83,8 +84,11 @@
 //! c, headers of these
 //!   check.h           checks
 //!   cm.h              two ids that meet
+//!   misuse.h          helpers of the scenarios that the checker judges
+//!   told.h            frees a program that the checker has told to wait for ever
 //!   pair.h            two queue pairs of one process
 //!   requests.h        one request at a time between the two
+//!   scenarios.h       a program of several scenarios
 //! ```
 
 mod support;

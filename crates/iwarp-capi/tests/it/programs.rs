@@ -506,3 +506,28 @@ fn a_send_queue_without_completions_goes_on_unless_strict() {
         check(&format!("{name}_strict"), &[wire, &[("IWARP_STRICT", "on")]].concat());
     }
 }
+
+/// A readable descriptor has an event, none is missed, and a program that does not look delays no
+/// completion of the other's.
+#[test]
+fn event_loops_of_several_processes_wake_each_other() {
+    let program = support::compile(
+        "event_loop",
+        &source!("event_loop.c"),
+        &["-libverbs", "-lrdmacm", "-ldl"],
+    );
+    let runs =
+        [("roce", ["1"]), ("roce", ["2s"]), ("iwarp", ["1"]), ("iwarp", ["2"]), ("iwarp", ["1s"])];
+    // Sanitizers that cannot follow memory that processes share set it off.
+    let shares_memory = std::env::var_os("IWARP_LOCAL").is_none_or(|local| local != "off");
+    for (personality, args) in runs {
+        let variables = [("IWARP_PERSONALITY", personality), ("IWARP_LOG", "debug")];
+        let output = support::run_program(&program, &args, &variables, Duration::from_secs(60));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && said.contains("-- done"), "{args:?}: {said}");
+        let woken =
+            said.matches("another process may wake the program that waits for events").count();
+        let least = if shares_memory { 6 } else { 0 };
+        assert!(woken >= least, "{personality} {args:?}: {woken}: {said}");
+    }
+}

@@ -60,15 +60,23 @@ pub(crate) fn tool(name: &str, package: &str, args: &[&str]) -> String {
 /// A program of `tests/c` with the headers that it includes, in one text.
 pub(crate) fn with_headers(program: &str) -> String {
     program
+        .replace("#include \"misuse.h\"", include_str!("../c/misuse.h"))
+        .replace("#include \"told.h\"", include_str!("../c/told.h"))
         .replace("#include \"requests.h\"", include_str!("../c/requests.h"))
         .replace("#include \"pair.h\"", include_str!("../c/pair.h"))
-        .replace("#include \"check.h\"", include_str!("../c/check.h"))
         .replace("#include \"cm.h\"", include_str!("../c/cm.h"))
+        .replace("#include \"check.h\"", include_str!("../c/check.h"))
+        .replace("#include \"scenarios.h\"", include_str!("../c/scenarios.h"))
 }
 
 /// Compiles a C program against the headers of the system, under a sanitizer where `cargo xtask`
 /// says how (`IWARP_TEST_CFLAGS`, `IWARP_TEST_LDFLAGS`).
 pub(crate) fn compile(name: &str, source: &str, args: &[&str]) -> PathBuf {
+    compile_with(name, source, &[], args)
+}
+
+/// As [`compile`], with words for the compiler, too.
+pub(crate) fn compile_with(name: &str, source: &str, compiler: &[&str], args: &[&str]) -> PathBuf {
     let header = Path::new("/usr/include/infiniband/verbs.h");
     let hint = "apt-get install libibverbs-dev librdmacm-dev";
     assert!(header.exists(), "{} is missing: {hint}", header.display());
@@ -81,8 +89,10 @@ pub(crate) fn compile(name: &str, source: &str, args: &[&str]) -> PathBuf {
         .map(|name| std::env::var(name).unwrap_or_default());
     let mut all = vec!["-O1", "-g", "-Wall", "-Werror", "-Wno-unused-function", "-pthread"];
     all.extend(compiling.split_whitespace());
+    all.extend(compiler);
     tool("cc", "gcc libc6-dev", &[&all[..], &["-c", "-o", object, code]].concat());
     let mut all = vec!["-pthread", "-o", out, object];
+    all.extend(compiler);
     all.extend(args);
     all.extend(linking.split_whitespace());
     tool("cc", "gcc libc6-dev", &all);

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* A request succeeds and the next fails. The program polls both at once, posts a receive for the
+/* An Atomic succeeds and the next fails, as its place is not aligned. The program polls both at once, posts a receive for the
  * first before it looks at the second, and stops then; a list that was taken in part is not posted
  * again until its requests have completed. A last request drains the queue. */
 #include "pair.h"
 
-static int put(uint64_t id, uint32_t key)
+static int put(uint64_t id, size_t offset)
 {
-	struct ibv_sge sge = part(&a, 0, 4);
+	struct ibv_sge sge = part(&a, 0, 8);
 	struct ibv_send_wr *bad, wr = {
-		.wr_id = id, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_READ,
-		.send_flags = IBV_SEND_SIGNALED, .wr.rdma = { (uintptr_t)b.buf, key },
+		.wr_id = id, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD,
+		.send_flags = IBV_SEND_SIGNALED,
+		.wr.atomic = { (uintptr_t)b.buf + offset, 1, 0, b.mr->rkey },
 	};
 
 	return ibv_post_send(a.qp, &wr, &bad);
@@ -40,7 +41,7 @@ int main(void)
 	CHECK(take(&a).status == IBV_WC_SUCCESS);
 
 	/* The completions wait until both are there. */
-	CHECK(put(1, b.mr->rkey) == 0 && put(2, b.mr->rkey + 1000) == 0);
+	CHECK(put(1, 0) == 0 && put(2, 1) == 0);
 	end = now() + 20;
 	do
 		CHECK(now() < end && ibv_query_qp(a.qp, &is, IBV_QP_STATE, &init) == 0);
@@ -55,7 +56,7 @@ int main(void)
 		wc[n++] = take(&a);
 	CHECK(n == 2 && wc[1].status != IBV_WC_SUCCESS);
 	CHECK(ibv_modify_qp(a.qp, &attr, IBV_QP_STATE) == 0);
-	CHECK(put(3, b.mr->rkey) == 0);
+	CHECK(put(3, 0) == 0);
 	while (found >= 0) {
 		struct ibv_wc last = take(&a);
 

@@ -5,8 +5,8 @@
 int main(void)
 {
 	open_context();
-	meet();
-	CHECK(ibv_destroy_cq(a.cq) == EBUSY);
+	meet(); /* : there */
+	CHECK(ibv_destroy_cq(a.cq) == EBUSY); /* : here */
 	unmake(&a);
 	unmake(&b);
 	close_context();

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* A Write with an unknown key fails; the program goes on posting. */
+/* An Atomic whose place is not aligned fails; the program goes on posting. */
 #include "pair.h"
 
 static int put(void)
 {
-	struct ibv_sge sge = part(&a, 0, 4);
+	struct ibv_sge sge = part(&a, 0, 8);
 	struct ibv_send_wr *bad, wr = {
-		.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_READ,
-		.send_flags = IBV_SEND_SIGNALED, .wr.rdma = { (uintptr_t)b.buf, b.mr->rkey + 1000 },
+		.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD,
+		.send_flags = IBV_SEND_SIGNALED,
+		.wr.atomic = { (uintptr_t)b.buf + 1, 1, 0, b.mr->rkey },
 	};
 
 	return ibv_post_send(a.qp, &wr, &bad);
@@ -20,9 +21,9 @@ int main(void)
 	open_context();
 	meet();
 	CHECK(put() == 0);
-	wc = take(&a);
+	wc = take(&a); /* : there */
 	CHECK(wc.status != IBV_WC_SUCCESS && (unsigned)wc.opcode == 0xbadbadba);
-	put();
+	put(); /* : here */
 	unmake(&a);
 	unmake(&b);
 	close_context();

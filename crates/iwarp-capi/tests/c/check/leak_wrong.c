@@ -7,6 +7,6 @@ static char memory[4096];
 int main(void)
 {
 	open_context();
-	CHECK(ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE));
+	CHECK(ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE)); /* : here */
 	return 0;
 }

@@ -18,7 +18,7 @@ int main(void)
 		};
 	CHECK(ibv_post_send(a.qp, wr, &bad) && bad == &wr[2]);
 	wr[2].opcode = IBV_WR_RDMA_WRITE;
-	CHECK(ibv_post_send(a.qp, wr, &bad) == 0);
+	CHECK(ibv_post_send(a.qp, wr, &bad) == 0); /* : here */
 	for (int i = 0; i < 5; i++)
 		CHECK(take(&a).status == IBV_WC_SUCCESS);
 	unmake(&a);

@@ -10,9 +10,9 @@ int main(void)
 	};
 
 	open_context();
-	make(&a, NULL);
+	make(&a, NULL); /* : there */
 	sge = part(&a, 0, 4);
-	CHECK(ibv_post_send(a.qp, &wr, &bad) == EINVAL);
+	CHECK(ibv_post_send(a.qp, &wr, &bad) == EINVAL); /* : here */
 	unmake(&a);
 	close_context();
 	return 0;

@@ -13,7 +13,7 @@ int main(void)
 	struct ibv_wc wc;
 
 	open_context();
-	meet();
+	meet(); /* : there */
 	CHECK(ibv_query_qp(a.qp, &attr, IBV_QP_CAP, &init) == 0);
 	total = 3 * init.cap.max_send_wr;
 	sge = part(&a, 0, 4);
@@ -23,7 +23,7 @@ int main(void)
 			.send_flags = 0,
 			.wr.rdma = { (uintptr_t)b.buf, b.mr->rkey },
 		};
-		int error = ibv_post_send(a.qp, &wr, &bad);
+		int error = ibv_post_send(a.qp, &wr, &bad); /* : here */
 
 		CHECK(error == 0 || error == ENOMEM);
 		sent += !error;
