@@ -5,7 +5,10 @@
 use std::ffi::c_int;
 use std::net::SocketAddr;
 
+use iwarp::faults::Step;
+
 use super::abi::{rdma_addr, rdma_cm_id};
+use super::event::fails_on_purpose;
 use super::id::CmId;
 use super::wait::complete;
 use super::{addr, ports};
@@ -48,7 +51,9 @@ pub extern "C-unwind" fn rdma_resolve_addr(
         let (id, dst) = unsafe { (CmId::of(id)?, addr::read(dst)?) };
         // SAFETY: likewise.
         let src = if src.is_null() { None } else { Some(unsafe { addr::read(src)? }) };
-        resolve_addr(id, src, dst)?;
+        if !fails_on_purpose(id, Step::Address) {
+            resolve_addr(id, src, dst)?;
+        }
         Ok(0)
     });
     call.returns(if begun == 0 { complete(id) } else { begun })
@@ -68,7 +73,9 @@ pub extern "C-unwind" fn rdma_resolve_route(id: *mut rdma_cm_id, timeout_ms: c_i
     let begun = guard::minus_one(call.part(), || {
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
-        id.id.resolve_route()?;
+        if !fails_on_purpose(id, Step::Route) {
+            id.id.resolve_route()?;
+        }
         Ok(0)
     });
     call.returns(if begun == 0 { complete(id) } else { begun })

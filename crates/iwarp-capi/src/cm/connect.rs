@@ -5,9 +5,10 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use iwarp::cm::{ConnectParams, ConnectionState, UDP_QKEY};
+use iwarp::faults::Step;
 
 use super::abi::{RDMA_MAX_DEPTH, rdma_cm_id, rdma_conn_param};
-use super::event::{MOST_RETRIES, depth};
+use super::event::{MOST_RETRIES, depth, fails_on_purpose};
 use super::id::CmId;
 use super::pair::{is_elsewhere, refresh_state, with_queue_pair};
 use super::wait::complete;
@@ -107,6 +108,9 @@ pub extern "C-unwind" fn rdma_connect(
             return Ok(0);
         }
         check(id, param)?;
+        if fails_on_purpose(id, Step::Connection) {
+            return Ok(0);
+        }
         let (served, outstanding) = device::depths()?;
         let mut state = id.state();
         (state.responder_resources, state.initiator_depth) = (served, outstanding);

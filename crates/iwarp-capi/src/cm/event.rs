@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use iwarp::QpState;
 use iwarp::cm::{ConnectError, Event, EventKind, Id, StartupError};
+use iwarp::faults::{self, Outcome, Step};
 
 use super::abi::*;
 use super::acknowledge::CmEvent;
@@ -26,6 +27,10 @@ const REJ_CONSUMER_DEFINED: i32 = 28;
 
 /// The argument of an event that says that `rdma_resolve_addrinfo` is done.
 pub(super) const ADDRINFO_RESOLVED: u64 = 1 << 63 | RDMA_CM_EVENT_ADDRINFO_RESOLVED as u64;
+
+/// Marks the argument of an event, of which it has the kind in its lower half, that comes by a rule
+/// and in place of a step.
+const ON_PURPOSE: u64 = 0b11 << 62;
 
 /// The largest `retry_count`, and an `rnr_retry_count` that sets no limit: librdmacm's defaults.
 pub(super) const MOST_RETRIES: u8 = 7;
@@ -249,6 +254,8 @@ fn tell(this: &CmId, kind: EventKind) -> Option<Told> {
         EventKind::ConnectError(_) => failed(this, RDMA_CM_EVENT_CONNECT_ERROR, -libc::EPROTO),
         EventKind::Disconnected(_) => {
             pair::refresh_state(this);
+            // Another event may follow, for which this one does not wait.
+            fails_on_purpose(this, Step::Disconnection);
             Told::new(RDMA_CM_EVENT_DISCONNECTED, 0)
         }
         EventKind::TimewaitExit => Told::new(RDMA_CM_EVENT_TIMEWAIT_EXIT, 0),
@@ -278,6 +285,9 @@ fn tell(this: &CmId, kind: EventKind) -> Option<Told> {
             debug_assert!(matches!(this.state().addrinfo, Resolution::Done(_)));
             Told::new(RDMA_CM_EVENT_ADDRINFO_RESOLVED, status)
         }
+        EventKind::User { status, argument } if argument & ON_PURPOSE == ON_PURPOSE => {
+            failed(this, argument as u32, status)
+        }
         EventKind::User { status, argument } => {
             let mut told = Told::new(RDMA_CM_EVENT_USER, status);
             told.argument = Some(argument);
@@ -305,6 +315,23 @@ fn refused(this: &CmId, error: &io::Error) -> Told {
         _ => (RDMA_CM_EVENT_CONNECT_ERROR, -number),
     };
     failed(this, event, status)
+}
+
+/// True if a rule has this step end in an event of its own, which comes: the step does not begin.
+pub(super) fn fails_on_purpose(this: &CmId, step: Step) -> bool {
+    let Some(outcome) = faults::of_step(step) else { return false };
+    let infiniband = this.is_infiniband();
+    let (event, status) = match outcome {
+        Outcome::AddressError => (RDMA_CM_EVENT_ADDR_ERROR, -libc::EHOSTUNREACH),
+        Outcome::RouteError => (RDMA_CM_EVENT_ROUTE_ERROR, -libc::ETIMEDOUT),
+        Outcome::Rejected if infiniband => (RDMA_CM_EVENT_REJECTED, REJ_INVALID_SERVICE_ID),
+        Outcome::Rejected => (RDMA_CM_EVENT_REJECTED, -libc::ECONNREFUSED),
+        Outcome::Unreachable => (RDMA_CM_EVENT_UNREACHABLE, -libc::ETIMEDOUT),
+        Outcome::ConnectError => (RDMA_CM_EVENT_CONNECT_ERROR, -libc::EPROTO),
+        Outcome::TimewaitExit => (RDMA_CM_EVENT_TIMEWAIT_EXIT, 0),
+    };
+    this.id.notify(status, ON_PURPOSE | u64::from(event));
+    true
 }
 
 /// The connection was not made.

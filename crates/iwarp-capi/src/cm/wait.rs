@@ -6,6 +6,7 @@ use std::ffi::c_int;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::ptr::null_mut;
 
+use iwarp::faults::{self, Kind};
 use iwarp_os::cancel::wait_cancellable;
 
 use super::abi::{RDMA_CM_EVENT_REJECTED, rdma_cm_event, rdma_cm_id, rdma_event_channel};
@@ -86,6 +87,7 @@ fn next(channel: *mut rdma_event_channel, serial: &mut Option<u64>) -> Result<Ne
     };
     while let Some(event) = channel.try_next() {
         if let Some(event) = event::convert(event) {
+            faults::of_event(Kind::CmEvent);
             return Ok(Next::Event(event));
         }
     }

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
+use iwarp::faults::{self, Kind};
 use iwarp::{CompletionChannel, Look};
 use iwarp_os::Heritable;
 use iwarp_os::cancel::wait_cancellable;
@@ -99,6 +100,9 @@ impl Channel {
             };
             // Events of a queue that is gone are passed over.
             if let Some(cq) = self.book.hand_out(Key::Cq(number)) {
+                if faults::of_event(Kind::Event) {
+                    self.channel().repeat(number);
+                }
                 return Ok(Next::Event(cq));
             }
         }

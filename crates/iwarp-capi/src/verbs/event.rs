@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use iwarp::AsyncEvent;
+use iwarp::faults::{self, Kind};
 use iwarp_os::cancel::wait_cancellable;
 
 use super::Context;
@@ -20,8 +21,14 @@ use crate::abi::{ibv_async_event, ibv_context};
 use crate::calls::called;
 use crate::guard::{self, Errno, set_errno};
 
-fn describe(event: AsyncEvent) -> Option<(Key, c_uint)> {
-    Some(match event {
+/// The object or the port that an event is about.
+enum About {
+    Object(Key),
+    Port(u8),
+}
+
+fn describe(event: AsyncEvent) -> Option<(About, c_uint)> {
+    let (key, event_type) = match event {
         AsyncEvent::CqError { cq } => (Key::Cq(cq), IBV_EVENT_CQ_ERR),
         AsyncEvent::QpFatal { qp } => (Key::Qp(qp), IBV_EVENT_QP_FATAL),
         AsyncEvent::QpRequestError { qp } => (Key::Qp(qp), IBV_EVENT_QP_REQ_ERR),
@@ -30,9 +37,19 @@ fn describe(event: AsyncEvent) -> Option<(Key, c_uint)> {
         AsyncEvent::SendQueueDrained { qp } => (Key::Qp(qp), IBV_EVENT_SQ_DRAINED),
         AsyncEvent::LastReceiveReached { qp } => (Key::Qp(qp), IBV_EVENT_QP_LAST_WQE_REACHED),
         AsyncEvent::SrqLimitReached { srq } => (Key::Srq(srq), IBV_EVENT_SRQ_LIMIT_REACHED),
+        AsyncEvent::PortError { port } => return Some((About::Port(port), IBV_EVENT_PORT_ERR)),
+        AsyncEvent::PortActive { port } => return Some((About::Port(port), IBV_EVENT_PORT_ACTIVE)),
         // A kind that is newer than this function.
         _ => return None,
-    })
+    };
+    Some((About::Object(key), event_type))
+}
+
+/// The union of an event about a port: an `int` in the place of a pointer.
+fn port_as_element(port: u8) -> usize {
+    let mut element = [0; size_of::<usize>()];
+    element[..size_of::<c_int>()].copy_from_slice(&c_int::from(port).to_ne_bytes());
+    usize::from_ne_bytes(element)
 }
 
 impl Context {
@@ -40,8 +57,13 @@ impl Context {
     fn next_event(&self) -> Result<Option<(usize, c_uint)>, Errno> {
         loop {
             let Some(event) = self.device().poll_async_event()? else { return Ok(None) };
-            let Some((key, event_type)) = describe(event) else { continue };
-            if let Some(object) = self.book.hand_out(key) {
+            let Some((about, event_type)) = describe(event) else { continue };
+            let element = match about {
+                About::Object(key) => self.book.hand_out(key),
+                About::Port(port) => Some(port_as_element(port)),
+            };
+            if let Some(object) = element {
+                faults::of_event(Kind::AsyncEvent);
                 return Ok(Some((object, event_type)));
             }
         }

@@ -5,6 +5,7 @@
 use std::ffi::c_int;
 
 use iwarp::Personality;
+use iwarp::faults;
 use iwarp::verbs::Gid;
 
 use super::Context;
@@ -103,8 +104,11 @@ fn attributes(context: &Context) -> ibv_device_attr {
 fn port(context: &Context, number: u8) -> Result<ibv_port_attr, Errno> {
     let gids = context.device().port_gid_table(number)?;
     let speed = context.device().speed();
+    // "Link up", or "Disabled", as cards without a cable say.
+    let (state, phys_state) =
+        if faults::is_pulled() { (IBV_PORT_DOWN, 3) } else { (IBV_PORT_ACTIVE, 5) };
     Ok(ibv_port_attr {
-        state: IBV_PORT_ACTIVE,
+        state,
         max_mtu: mtu_number(u32::MAX),
         active_mtu: active_mtu(&gids),
         gid_tbl_len: shown(&gids).last().map_or(0, |last| int(last.index as u32 + 1)),
@@ -115,8 +119,7 @@ fn port(context: &Context, number: u8) -> Result<ibv_port_attr, Errno> {
         max_vl_num: 1,
         active_width: speed.active_width(),
         active_speed: speed.active_speed(),
-        // Link up.
-        phys_state: 5,
+        phys_state,
         link_layer: IBV_LINK_LAYER_ETHERNET,
         flags: GRH_REQUIRED,
         ..ibv_port_attr::zeroed()

@@ -7,6 +7,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::path::Path;
 
 use iwarp::Device;
+use iwarp::faults;
 use iwarp::verbs::Gid;
 use iwarp_os::guid::in_groups;
 
@@ -103,7 +104,9 @@ fn port(device: &Device, file: &str) -> Option<String> {
         return None;
     }
     let text = match file {
+        "state" if faults::is_pulled() => "1: DOWN",
         "state" => "4: ACTIVE",
+        "phys_state" if faults::is_pulled() => "3: Disabled",
         "phys_state" => "5: LinkUp",
         "link_layer" => "Ethernet",
         "pkeys/0" => "0xffff",

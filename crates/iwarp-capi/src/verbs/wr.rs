@@ -174,9 +174,6 @@ impl Qp {
         if let Some(error) = error.take() {
             return Err(error);
         }
-        if let Some(number) = faults::of_call_on("ibv_wr_complete", self.number()) {
-            return Err(Errno::plain(number));
-        }
         let as_request = |at: usize, pending: &Pending| {
             let payload = match &pending.octets {
                 Octets::Sges(range) => Payload::Sges(&sges[range.clone()]),
@@ -187,6 +184,11 @@ impl Qp {
             request.destination = destinations.get(at).and_then(Option::as_ref);
             request
         };
+        let all = requests.iter().enumerate().map(|(at, pending)| as_request(at, pending));
+        let about = all.map(|request| (request.op.completes_as(), request.payload.len()));
+        if let Some(number) = faults::of_posts("ibv_wr_complete", self.number(), about) {
+            return Err(Errno::plain(number));
+        }
         if requests.len() > 1 && requests.len() > self.queue_pair.room().0 {
             // All or nothing.
             return Err(post::refused(self, PostError::QueueFull, &as_request(0, &requests[0])));

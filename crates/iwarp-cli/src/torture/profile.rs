@@ -11,13 +11,39 @@ use iwarp::FaultRules;
 pub(super) enum Profile {
     Mild,
     Network,
+    Placement,
+    PlacementStrict,
+    Events,
+    Connections,
     Resources,
+    Errors,
     All,
 }
 
 const MILD: &str = "late=10,one-in=12\nlate=200,one-in=60";
 /// Without what ends a connection.
 const NETWORK: &str = "delay=8,cut=900,lose=100,repeat=100,reorder=50";
+/// Pieces as most cards have them, of which the last is the last.
+const PLACEMENT: &str = "place=pieces,one-in=5,times=60";
+/// In the order that no program may rely on.
+const STRICT: &str = "place=last-first,one-in=5,times=30";
+/// Events late or twice, and calls that take their time.
+const EVENTS: &str = "late=100,op=event,one-in=8\n\
+    again=event,one-in=4\n\
+    late=100,op=async-event,one-in=2\n\
+    late=100,op=cm-event,one-in=6\n\
+    slow=50,verb=ibv_reg_mr,one-in=4\n\
+    slow=50,verb=ibv_create_qp,one-in=4\n\
+    slow=50,verb=ibv_modify_qp,one-in=10\n\
+    slow=50,verb=ibv_post_send,one-in=30\n\
+    slow=50,verb=ibv_post_recv,one-in=30";
+/// Connections that cannot be made.
+const CONNECTIONS: &str = "event=ADDR_ERROR,one-in=8\n\
+    event=ROUTE_ERROR,one-in=8\n\
+    event=REJECTED,one-in=5\n\
+    event=UNREACHABLE,one-in=8";
+/// A network that ends connections as well.
+const CUTTING: &str = "delay=8,cut=900,lose=100,repeat=100,reorder=50,reset=3";
 /// Calls that each program makes often, and some that it makes once or twice.
 const RESOURCES: &str = "errno=ENOMEM,verb=ibv_post_send,one-in=12\n\
     errno=ENOMEM,verb=ibv_post_recv,one-in=12\n\
@@ -42,15 +68,20 @@ const ERRORS: &str = "status=RETRY_EXC_ERR,one-in=15\n\
 impl Profile {
     /// True if a right program may have to give up.
     pub(super) const fn refuses(self) -> bool {
-        matches!(self, Self::Resources | Self::All)
+        matches!(self, Self::Connections | Self::Resources | Self::Errors | Self::All)
     }
 
     pub(super) fn rules(self) -> Rules {
         let (rules, network): (&[&str], _) = match self {
             Self::Mild => (&[MILD], ""),
             Self::Network => (&[MILD], NETWORK),
+            Self::Placement => (&[PLACEMENT], ""),
+            Self::PlacementStrict => (&[PLACEMENT, STRICT], ""),
+            Self::Events => (&[EVENTS], ""),
+            Self::Connections => (&[CONNECTIONS], CUTTING),
             Self::Resources => (&[RESOURCES], ""),
-            Self::All => (&[RESOURCES, ERRORS, MILD], NETWORK),
+            Self::Errors => (&[ERRORS], ""),
+            Self::All => (&[RESOURCES, CONNECTIONS, ERRORS, MILD, PLACEMENT, EVENTS], CUTTING),
         };
         let rules = rules.iter().flat_map(|text| text.lines()).map(|rule| rule.trim().to_owned());
         Rules { rules: rules.collect(), network: network.to_owned() }
@@ -100,14 +131,22 @@ impl Rules {
         parts.join("; ")
     }
 
-    /// These faults alone, with as few rules as they need.
-    pub(super) fn only(&self, names: &[String], seed: u64, network: bool) -> String {
-        let mut used: Vec<usize> = names.iter().filter_map(|name| rule_of(name)).collect();
+    /// The network's faults, which are left out one by one as others are.
+    pub(super) fn of_network(&self) -> impl Iterator<Item = String> {
+        self.network.split(',').map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned)
+    }
+
+    /// These faults alone, the network's among them, with as few rules as they need.
+    pub(super) fn only(&self, names: &[String], seed: u64) -> String {
+        let (single, network): (Vec<_>, Vec<_>) =
+            names.iter().partition(|name| rule_of(name).is_some());
+        let mut used: Vec<usize> = single.iter().filter_map(|name| rule_of(name)).collect();
         used.sort_unstable();
         used.dedup();
         let mut parts = Vec::new();
-        if network && !self.network.is_empty() {
-            parts.push(format!("seed={seed},{}", self.network));
+        if !network.is_empty() {
+            let words: Vec<_> = network.into_iter().map(String::as_str).collect();
+            parts.push(format!("seed={seed},{}", words.join(",")));
         }
         let rules = used.iter().filter_map(|at| self.rules.get(at.checked_sub(1)?).cloned());
         parts.extend(rules);
@@ -115,7 +154,7 @@ impl Rules {
             // A rule has to be there, so that none fires.
             parts.extend(self.rules.first().cloned());
         }
-        let renamed = names.iter().map(|name| {
+        let renamed = single.into_iter().map(|name| {
             let mut words: Vec<_> = name.split(':').map(str::to_owned).collect();
             if let Some(place) = rule_of(name).and_then(|at| used.binary_search(&at).ok()) {
                 words[1] = (place + 1).to_string();
@@ -134,11 +173,13 @@ fn rule_of(name: &str) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use clap::ValueEnum as _;
+
     use super::*;
 
     #[test]
     fn the_rules_of_all_profiles_are_rules() {
-        for profile in [Profile::Mild, Profile::Network, Profile::Resources, Profile::All] {
+        for profile in Profile::value_variants() {
             let rules = profile.rules();
             let parsed: FaultRules = rules.with_seed(7).parse().expect("rules");
             assert_eq!(parsed.texts().count(), rules.rules.len());
@@ -150,9 +191,12 @@ mod tests {
     fn single_faults_take_their_rules_along() {
         let rules = Rules::given("late=1;late=2 # slow\ncut=9;late=3").expect("rules");
         let names = ["a:3:1:sent:4", "a:2:1:sent:5"].map(str::to_owned);
-        let text = rules.only(&names, 7, false);
+        let text = rules.only(&names, 7);
         assert_eq!(text, "late=2; late=3; only=a:2:1:sent:4+a:1:1:sent:5");
-        assert!(rules.only(&names, 7, true).starts_with("seed=7,cut=9; "));
-        assert_eq!(rules.only(&[], 7, false), "late=1; only=");
+        let rules = Rules::given("late=1;cut=9,delay=8").expect("rules");
+        assert_eq!(rules.of_network().collect::<Vec<_>>(), ["cut=9", "delay=8"]);
+        let names = ["delay=8", "a:1:1:sent:4"].map(str::to_owned);
+        assert_eq!(rules.only(&names, 7), "seed=7,delay=8; late=1; only=a:1:1:sent:4");
+        assert_eq!(rules.only(&[], 7), "late=1; only=");
     }
 }

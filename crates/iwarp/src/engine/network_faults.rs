@@ -45,6 +45,9 @@ pub struct NetworkFaults {
     /// ends the connection (RFC 5044 §8.1); without, the peer gets the wrong byte. The first 600
     /// bytes, which start-up frames without a CRC may be, are spared.
     pub corrupt: u64,
+    /// Of iWARP, one connection in so many is reset, once 600 bytes to 1 MiB have passed in one
+    /// direction.
+    pub reset: u16,
 }
 
 /// A text names no faults.
@@ -54,16 +57,17 @@ pub struct FaultsError;
 
 impl NetworkFaults {
     /// The texts that stand for faults, in words.
-    pub(super) const EXPECTED: &str = "seed, lose, repeat, reorder, damage, delay, cut or corrupt, each with = \
+    pub(super) const EXPECTED: &str = "seed, lose, repeat, reorder, damage, delay, cut, corrupt or reset, each with = \
                             and a number, with commas between: seed=7,lose=100";
 
     /// The faults of streams, where there are some.
     fn of_streams(&self) -> Option<Faults> {
-        let Self { seed, delay, cut, corrupt, .. } = *self;
-        (delay > 0 || cut > 0 || corrupt > 0).then(|| Faults {
+        let Self { seed, delay, cut, corrupt, reset, .. } = *self;
+        (delay > 0 || cut > 0 || corrupt > 0 || reset > 0).then(|| Faults {
             delayed: of(1 << 8, delay).min(u8::MAX.into()) as u8,
             longest_piece: cut as usize,
             corrupt_one_in: corrupt,
+            reset_one_in: reset.into(),
             ..Faults::seeded(seed)
         })
     }
@@ -129,6 +133,7 @@ impl FromStr for NetworkFaults {
                 "delay" => faults.delay = parse(number)?,
                 "cut" => faults.cut = parse(number)?,
                 "corrupt" => faults.corrupt = parse(number)?,
+                "reset" => faults.reset = parse(number)?,
                 _ => return Err(FaultsError),
             }
         }
@@ -159,7 +164,7 @@ mod tests {
 
     #[test]
     fn faults_are_read() {
-        let all = "seed=1, lose=2,repeat=3,reorder=4,damage=5,delay=6,cut=7,corrupt=8";
+        let all = "seed=1, lose=2,repeat=3,reorder=4,damage=5,delay=6,cut=7,corrupt=8,reset=9";
         let expected = NetworkFaults {
             seed: 1,
             lose: 2,
@@ -169,6 +174,7 @@ mod tests {
             delay: 6,
             cut: 7,
             corrupt: 8,
+            reset: 9,
         };
         assert_eq!(all.parse(), Ok(expected));
         assert_eq!("lose=100".parse(), Ok(NetworkFaults { lose: 100, ..Default::default() }));

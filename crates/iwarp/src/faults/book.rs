@@ -3,22 +3,25 @@
 //! Counts of the operations of a process, and of what the rules did to them.
 //!
 //! A fault that fires has a name: `PROGRAM:RULE:QP:LANE:NUMBER`, by which another run can be told
-//! to have it and no others (`only=`). The lane is a function of the C API, or `sent` or `received`
-//! for completions; numbers count from 1, and QP is 0 where there is none.
+//! to have it and no others (`only=`). PROGRAM tells processes of other
+//! arguments apart. The lane is a function of the C API, or `sent` or `received`
+//! for completions, and so on; numbers count from 1, and QP is 0 where there is none.
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use iwarp_os::AppendFile;
 
+use super::process;
 use super::rules::{Action, FaultRules, Operation, lot};
 
 #[derive(Debug, Default)]
 pub(super) struct Book {
     counts: Mutex<Counts>,
-    record: OnceLock<Option<AppendFile>>,
+    /// The file of the record, once there was something for it; `None` in it where that failed.
+    record: Mutex<Option<Option<AppendFile>>>,
 }
 
 #[derive(Debug, Default)]
@@ -35,6 +38,13 @@ struct Counts {
 }
 
 impl Book {
+    /// Other rules take the place of those that it is about.
+    pub(super) fn begin_anew(&self) {
+        let Self { counts, record } = self;
+        *counts.lock().unwrap_or_else(PoisonError::into_inner) = Counts::default();
+        *record.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
     pub(super) fn created(&self, qp: u32) {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         counts.qps += 1;
@@ -42,8 +52,12 @@ impl Book {
         counts.indices.insert(qp, index);
     }
 
-    /// The action of the first rule that fires.
-    pub(super) fn decide(&self, rules: &FaultRules, operation: &Operation<'_>) -> Option<Action> {
+    /// The action of the first rule that fires, and a number that follows from the operation alone.
+    pub(super) fn decide(
+        &self,
+        rules: &FaultRules,
+        operation: &Operation<'_>,
+    ) -> Option<(Action, u64)> {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let time = counts.began.get_or_insert_with(Instant::now).elapsed();
         let index = operation.qp.map_or(0, |qp| counts.indices.get(&qp).copied().unwrap_or(0));
@@ -51,6 +65,7 @@ impl Book {
         let number = counts.operations.entry((index, lane.to_owned())).or_insert(0);
         *number += 1;
         let number = *number;
+        let seed = rules.seed ^ process::hash(process::name().as_bytes());
         let mut fired = None;
         for (at, rule) in rules.rules.iter().enumerate() {
             if !rule.is_about(operation, index, time) {
@@ -61,10 +76,10 @@ impl Book {
             if fired.is_some() {
                 continue;
             }
-            let name = format!("{}:{}:{index}:{lane}:{number}", program(), at + 1);
+            let name = format!("{}:{}:{index}:{lane}:{number}", process::name(), at + 1);
             let fires = match &rules.only {
                 Some(only) => only.contains(&name),
-                None => rule.fires(count.0, count.1, lot(rules.seed, at, index, lane, number)),
+                None => rule.fires(count.0, count.1, lot(seed, at, index, lane, number)),
             };
             if !fires {
                 continue;
@@ -76,7 +91,7 @@ impl Book {
         let (action, name) = fired?;
         tracing::info!(target: crate::report::REPORT, "a fault on purpose: {name}");
         self.write(rules, &format!("fired {name}\n"));
-        Some(action)
+        Some((action, lot(0, 0, index, lane, number)))
     }
 
     pub(super) fn write_out(&self, rules: &FaultRules) {
@@ -84,7 +99,8 @@ impl Book {
         {
             let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
             for ((rule, ..), (count, _)) in &counts.rules {
-                matched[*rule] += count;
+                // A thread may just have counted for rules that are no more.
+                matched.get_mut(*rule).into_iter().for_each(|matched| *matched += count);
             }
         }
         let lines = matched.iter().enumerate().filter(|(_, count)| **count > 0);
@@ -103,9 +119,9 @@ impl Book {
                 None
             }
         };
-        if let Some(Err(error)) =
-            self.record.get_or_init(open).as_ref().map(|file| file.add(lines.as_bytes()))
-        {
+        let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = record.get_or_insert_with(open);
+        if let Some(Err(error)) = file.as_ref().map(|file| file.add(lines.as_bytes())) {
             complain(&error);
         }
     }
@@ -115,18 +131,6 @@ fn complain(error: &io::Error) {
     tracing::warn!(target: crate::report::REPORT, "the record of faults (IWARP_FAULTS, record=): {error}");
 }
 
-/// The program's name, in letters and figures.
-fn program() -> &'static str {
-    static NAME: OnceLock<String> = OnceLock::new();
-    NAME.get_or_init(|| {
-        let first = std::env::args_os().next().unwrap_or_default();
-        let name = std::path::Path::new(&first).file_name().unwrap_or_default().to_string_lossy();
-        let fits = |letter: &char| letter.is_ascii_alphanumeric() || "-_.".contains(*letter);
-        let name: String = name.chars().filter(fits).collect();
-        if name.is_empty() { "program".to_owned() } else { name }
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,7 +138,7 @@ mod tests {
 
     fn fired(book: &Book, rules: &FaultRules, verb: &str, qp: Option<u32>, calls: u64) -> Vec<u64> {
         let kind = qp.map(|_| Kind::Send);
-        let operation = Operation { verb, qp, kind, size: Some(8) };
+        let operation = Operation { verb, qp, kind, size: Some(8), wr_id: None };
         (1..=calls).filter(|_| book.decide(rules, &operation).is_some()).collect()
     }
 
@@ -187,7 +191,7 @@ mod tests {
 
     #[test]
     fn faults_by_name_fire_alone() {
-        let name = format!("{}:1:1:ibv_post_send:7", program());
+        let name = format!("{}:1:1:ibv_post_send:7", process::name());
         let rules = rules(&format!("errno=ENOMEM,verb=ibv_post_send,one-in=1;only={name}"));
         let book = Book::default();
         book.created(70);

@@ -7,8 +7,12 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use super::Outcome;
 use super::rules::{Action, FaultRules, Kind, Rule};
-use super::words::{ERRNOS, KINDS, STATUSES, VERBS};
+use super::words::{
+    ADDRESS, ASYNC_EVENTS, CM_EVENTS, CONNECTION, DISCONNECTION, ERRNOS, EVENTS, KINDS, ORDERS,
+    OUTCOMES, PLACED, RECEIVED, ROUTE, SENT, STATUSES, VERBS,
+};
 
 /// A rule is not one, with what to do about it.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -20,10 +24,11 @@ macro_rules! wrong {
 }
 
 /// Words of the network's faults, which are no rules.
-const NETWORK: [&str; 7] = ["lose", "repeat", "reorder", "damage", "delay", "cut", "corrupt"];
+const NETWORK: [&str; 8] =
+    ["lose", "repeat", "reorder", "damage", "delay", "cut", "corrupt", "reset"];
 
 /// Words of a rule that say what happens.
-const ACTIONS: [&str; 3] = ["errno", "status", "late"];
+const ACTIONS: [&str; 7] = ["errno", "status", "late", "place", "slow", "event", "again"];
 
 /// Takes the words of the network's faults out of `text`; the rest are rules.
 pub(crate) fn split(text: &str) -> Result<(String, FaultRules), RuleError> {
@@ -51,9 +56,10 @@ pub(crate) fn split(text: &str) -> Result<(String, FaultRules), RuleError> {
                 }
             } else {
                 return Err(wrong!(
-                    "a rule with errno=, status= or late=, as in \
+                    "a rule with {}, as in \
                      errno=ENOMEM,verb=ibv_post_send,nth=3, or faults of the network, as in \
-                     lose=100; not {statement:?}"
+                     lose=100; not {statement:?}",
+                    actions()
                 ));
             }
         }
@@ -74,8 +80,23 @@ impl FromStr for FaultRules {
     }
 }
 
+/// The words of which a rule has one.
+fn actions() -> String {
+    let [first @ .., last] = ACTIONS.map(|name| format!("{name}="));
+    format!("{} or {last}", first.join(", "))
+}
+
 fn number(name: &str, text: &str) -> Result<u64, RuleError> {
     text.trim().parse().map_err(|_| wrong!("a number for {name}=, not {text:?}"))
+}
+
+/// A number that may be hexadecimal, with 0x in front.
+fn word_number(name: &str, text: &str) -> Result<u64, RuleError> {
+    match text.trim().strip_prefix("0x") {
+        None => number(name, text),
+        Some(digits) => u64::from_str_radix(digits, 16)
+            .map_err(|_| wrong!("a number for {name}=, not {text:?}")),
+    }
 }
 
 /// A number that is at least 1.
@@ -101,6 +122,7 @@ fn rule(text: &str) -> Result<Rule, RuleError> {
         verb: None,
         qp: None,
         qpn: None,
+        wr_id: None,
         kind: None,
         size: None,
         after: None,
@@ -109,8 +131,9 @@ fn rule(text: &str) -> Result<Rule, RuleError> {
         every: None,
         one_in: None,
         times: None,
-        of_sends: true,
-        of_receives: true,
+        lanes: vec![SENT, RECEIVED],
+        program: None,
+        argument: None,
     };
     let mut names = Vec::new();
     for word in text.split(',') {
@@ -123,34 +146,37 @@ fn rule(text: &str) -> Result<Rule, RuleError> {
         }
         names.push(name);
         match name {
-            "errno" | "status" | "late" if action.is_some() => {
-                return Err(wrong!(
-                    "one of errno=, status= and late= in {text:?}: write two rules"
-                ));
+            name if ACTIONS.contains(&name) && action.is_some() => {
+                return Err(wrong!("one of {} in {text:?}: write two rules", actions()));
             }
-            "errno" => action = Some(errno(value)?),
+            "errno" => action = Some(Action::Errno(known(name, value, &ERRNOS)?)),
             "status" => {
                 let (status, of_sends, of_receives) = status(value)?;
-                (rule.of_sends, rule.of_receives) = (of_sends, of_receives);
+                let queues = [of_sends.then_some(SENT), of_receives.then_some(RECEIVED)];
+                rule.lanes = queues.into_iter().flatten().collect();
                 action = Some(status);
             }
             "late" => action = Some(Action::Late(Duration::from_millis(count(name, value)?))),
+            "slow" => action = Some(Action::Slow(Duration::from_millis(count(name, value)?))),
+            "event" => action = Some(Action::End(known(name, value, &OUTCOMES)?)),
+            "again" => action = Some(known(name, value, &[("event", Action::Again)])?),
+            "program" => rule.program = Some(value.to_owned()),
+            "arg" => rule.argument = Some(value.to_owned()),
+            "place" => action = Some(Action::Place(known(name, value, &ORDERS)?)),
             "verb" => {
                 let known = VERBS.into_iter().find(|verb| verb.name == value);
                 let names = || list(VERBS.iter().map(|verb| verb.name));
                 rule.verb = Some(known.ok_or_else(|| {
-                    wrong!("a function that can be refused for verb=, not {value:?}: {}", names())
+                    wrong!(
+                        "a function that can be refused or slow for verb=, not {value:?}: {}",
+                        names()
+                    )
                 })?);
             }
-            "op" => {
-                let known = KINDS.into_iter().find(|(name, _)| *name == value);
-                let names = || list(KINDS.iter().map(|(name, _)| name));
-                let known =
-                    known.ok_or_else(|| wrong!("for op= one of {}, not {value:?}", names()));
-                rule.kind = Some(known?.1);
-            }
+            "op" => rule.kind = Some(known(name, value, &KINDS)?),
             "qp" => rule.qp = Some(count(name, value)?.try_into().unwrap_or(u32::MAX)),
             "qpn" => rule.qpn = Some(number(name, value)?.try_into().unwrap_or(u32::MAX)),
+            "wr-id" => rule.wr_id = Some(word_number(name, value)?),
             "size" => rule.size = Some(range(value)?),
             "nth" => rule.nth = Some(count(name, value)?),
             "every" => rule.every = Some(count(name, value)?),
@@ -160,21 +186,23 @@ fn rule(text: &str) -> Result<Rule, RuleError> {
             "before" => rule.before = Some(Duration::from_millis(count(name, value)?)),
             other => {
                 return Err(wrong!(
-                    "of a rule the words errno, status, late, verb, op, qp, qpn, size, nth, every, \
-                     one-in, times, after and before, not {other:?}"
+                    "of a rule the words {}, verb, op, qp, qpn, wr-id, size, nth, every, one-in, \
+                     times, after, before, program and arg, not {other:?}",
+                    ACTIONS.join(", ")
                 ));
             }
         }
     }
-    rule.action = action.ok_or_else(|| wrong!("errno=, status= or late= in {text:?}"))?;
+    rule.action = action.ok_or_else(|| wrong!("{} in {text:?}", actions()))?;
     check(rule)
 }
 
-fn errno(value: &str) -> Result<Action, RuleError> {
-    let known = ERRNOS.iter().find(|(name, _)| *name == value);
-    let names = || list(ERRNOS.iter().map(|(name, _)| name));
-    let known = known.ok_or_else(|| wrong!("for errno= one of {}, not {value:?}", names()))?;
-    Ok(Action::Errno(known.1))
+/// The meaning of one of several words.
+fn known<T: Copy>(name: &str, value: &str, words: &[(&str, T)]) -> Result<T, RuleError> {
+    let found = words.iter().find(|(word, _)| *word == value);
+    let names = || list(words.iter().map(|(word, _)| word));
+    let found = found.ok_or_else(|| wrong!("for {name}= one of {}, not {value:?}", names()))?;
+    Ok(found.1)
 }
 
 fn status(value: &str) -> Result<(Action, bool, bool), RuleError> {
@@ -215,45 +243,103 @@ fn check(mut rule: Rule) -> Result<Rule, RuleError> {
     {
         return Err(wrong!("after= less than before= in {text:?}"));
     }
-    match (rule.action, rule.verb) {
-        (Action::Errno(_), None) => {
-            return Err(wrong!("verb= beside errno= in {text:?}: the function that is refused"));
-        }
-        (Action::Errno(_), Some(verb)) => {
-            if !verb.on_qp && (rule.qp.is_some() || rule.qpn.is_some()) {
-                return Err(wrong!(
-                    "no qp= or qpn= in {text:?}: {} is not called on a queue pair",
-                    verb.name
-                ));
-            }
-            if !verb.posts && (rule.kind.is_some() || rule.size.is_some()) {
-                return Err(wrong!("no op= or size= in {text:?}: {} posts nothing", verb.name));
-            }
-            let receives = verb.name == "ibv_post_recv";
-            if rule.kind.is_some_and(|kind| (kind == Kind::Recv) != receives) {
-                return Err(wrong!("another op= in {text:?}: {} never posts it", verb.name));
-            }
-        }
-        (_, Some(_)) => {
-            return Err(wrong!("no verb= in {text:?}: op= chooses among completions"));
-        }
-        (_, None) => {
-            match rule.kind {
-                Some(Kind::Recv) => rule.of_sends = false,
-                Some(_) => rule.of_receives = false,
-                None => {}
-            }
-            if !rule.of_sends && !rule.of_receives {
-                return Err(wrong!("another status or op= in {text:?}: no such request ends so"));
-            }
-            if rule.size.is_some() && !matches!(rule.kind, Some(Kind::Recv | Kind::Read)) {
-                return Err(wrong!(
-                    "op=recv or op=read beside size= in {text:?}: no other completion has a length"
-                ));
-            }
-        }
+    if rule.wr_id.is_some() && !matches!(rule.action, Action::Status(_) | Action::Late(_)) {
+        return Err(wrong!("no wr-id= in {text:?}: it chooses among completions"));
+    }
+    match rule.verb {
+        Some(_) => check_call(&rule)?,
+        None => check_lanes(&mut rule)?,
     }
     Ok(rule)
+}
+
+/// As [`check`], of a rule with a function.
+fn check_call(rule: &Rule) -> Result<(), RuleError> {
+    let (text, Some(verb)) = (&rule.text, rule.verb) else { return Ok(()) };
+    if !matches!(rule.action, Action::Errno(_) | Action::Slow(_)) {
+        return Err(wrong!("no verb= in {text:?}, which is not about calls"));
+    }
+    if !verb.fails && matches!(rule.action, Action::Errno(_)) {
+        let names = list(VERBS.iter().filter(|verb| verb.fails).map(|verb| verb.name));
+        let found = verb.name;
+        return Err(wrong!("a function that can be refused for verb=, not {found:?}: {names}"));
+    }
+    if !verb.on_qp && (rule.qp.is_some() || rule.qpn.is_some()) {
+        return Err(wrong!(
+            "no qp= or qpn= in {text:?}: {} is not called on a queue pair",
+            verb.name
+        ));
+    }
+    if !verb.posts && (rule.kind.is_some() || rule.size.is_some()) {
+        return Err(wrong!("no op= or size= in {text:?}: {} posts nothing", verb.name));
+    }
+    let posts = match rule.kind {
+        None => true,
+        Some(kind) if verb.name == "ibv_post_recv" => kind == Kind::Recv,
+        Some(kind) => kind != Kind::Recv && !is_event(kind),
+    };
+    if !posts {
+        return Err(wrong!("another op= in {text:?}: {} never posts it", verb.name));
+    }
+    Ok(())
+}
+
+const fn is_event(kind: Kind) -> bool {
+    matches!(kind, Kind::Event | Kind::AsyncEvent | Kind::CmEvent)
+}
+
+/// As [`check`], of a rule without a function, which gets its lanes.
+fn check_lanes(rule: &mut Rule) -> Result<(), RuleError> {
+    let text = &rule.text;
+    let only = match (rule.action, rule.kind) {
+        (Action::Errno(_) | Action::Slow(_), _) => {
+            return Err(wrong!("verb= in {text:?}: the function that is refused or slow"));
+        }
+        (Action::Place(_), None) => Some(PLACED),
+        (Action::Again, None) => Some(EVENTS),
+        (Action::End(outcome), None) => Some(match outcome {
+            Outcome::AddressError => ADDRESS,
+            Outcome::RouteError => ROUTE,
+            Outcome::Rejected | Outcome::Unreachable | Outcome::ConnectError => CONNECTION,
+            Outcome::TimewaitExit => DISCONNECTION,
+        }),
+        (Action::Place(_) | Action::Again | Action::End(_), Some(_)) => {
+            return Err(wrong!("no op= in {text:?}: it chooses among completions and events"));
+        }
+        (_, Some(Kind::Event)) => Some(EVENTS),
+        (_, Some(Kind::AsyncEvent)) => Some(ASYNC_EVENTS),
+        (_, Some(Kind::CmEvent)) => Some(CM_EVENTS),
+        _ => None,
+    };
+    let Some(only) = only else { return check_completions(rule) };
+    if matches!(rule.action, Action::Status(_)) {
+        return Err(wrong!("late= in place of status= in {text:?}: events have no status"));
+    }
+    let has_qp = rule.qp.is_some() || rule.qpn.is_some() || rule.size.is_some();
+    if (has_qp && only != PLACED) || rule.wr_id.is_some() {
+        return Err(wrong!("no qp=, qpn=, wr-id= or size= in {text:?}: events are of none"));
+    }
+    rule.lanes = vec![only];
+    Ok(())
+}
+
+/// As [`check`], of a rule for completions.
+fn check_completions(rule: &mut Rule) -> Result<(), RuleError> {
+    let text = &rule.text;
+    match rule.kind {
+        Some(Kind::Recv) => rule.lanes.retain(|lane| *lane == RECEIVED),
+        Some(_) => rule.lanes.retain(|lane| *lane == SENT),
+        None => {}
+    }
+    if rule.lanes.is_empty() {
+        return Err(wrong!("another status or op= in {text:?}: no such request ends so"));
+    }
+    if rule.size.is_some() && !matches!(rule.kind, Some(Kind::Recv | Kind::Read)) {
+        return Err(wrong!(
+            "op=recv or op=read beside size= in {text:?}: no other completion has a length"
+        ));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -270,13 +356,33 @@ mod tests {
         assert_eq!((rules.seed, rules.rules.len()), (9, 3));
         assert_eq!(rules.rules[0].action, Action::Errno(12));
         assert_eq!(rules.rules[1].action, Action::Late(Duration::from_millis(20)));
-        assert!(rules.rules[2].of_sends && !rules.rules[2].of_receives);
+        assert_eq!(rules.rules[2].lanes, [SENT]);
+    }
+
+    #[test]
+    fn numbers_of_requests_may_be_hexadecimal() {
+        let rules: FaultRules = "late=5,wr-id=0xfe; late=5,wr-id=12".parse().unwrap();
+        let numbers: Vec<_> = rules.rules.iter().map(|rule| rule.wr_id).collect();
+        assert_eq!(numbers, [Some(0xfe), Some(12)]);
     }
 
     #[test]
     fn a_rule_that_can_never_fire_is_refused_with_advice() {
         for (text, advice) in [
-            ("errno=ENOMEM", "verb= beside errno="),
+            ("errno=ENOMEM", "verb= in"),
+            ("slow=5", "verb= in"),
+            ("slow=5,verb=ibv_get_cq_event", "a function that can be refused or slow"),
+            ("event=ESTABLISHED", "for event= one of ADDR_ERROR"),
+            ("event=REJECTED,qp=1", "events are of none"),
+            ("event=TIMEWAIT_EXIT,wr-id=1", "no wr-id="),
+            ("late=5,op=cm-event,wr-id=1", "events are of none"),
+            ("errno=ENOMEM,verb=ibv_post_send,wr-id=1", "no wr-id="),
+            ("late=5,wr-id=0xg", "a number for wr-id="),
+            ("again=completion", "for again= one of event"),
+            ("again=event,op=send", "no op="),
+            ("late=5,op=event,size=3", "events are of none"),
+            ("status=GENERAL_ERR,op=event", "late= in place of status="),
+            ("errno=ENOMEM,verb=ibv_post_send,op=event", "never posts it"),
             ("errno=ENOMEN,verb=ibv_reg_mr", "for errno= one of EPERM"),
             ("errno=ENOMEM,verb=ibv_dereg_mr", "a function that can be refused"),
             ("errno=ENOMEM,verb=ibv_reg_mr,qp=1", "not called on a queue pair"),
@@ -295,6 +401,9 @@ mod tests {
             ("late=5,status=GENERAL_ERR", "write two rules"),
             ("late=5,after=9,before=9", "after= less than before="),
             ("late=5,before=0", "at least 1"),
+            ("place=late", "for place= one of pieces, last-first"),
+            ("place=pieces,op=write", "no op="),
+            ("place=pieces,verb=ibv_post_send", "no verb="),
             ("late=5,colour=red", "not \"colour\""),
             ("loss=5", "not \"loss=5\""),
         ] {
@@ -306,7 +415,7 @@ mod tests {
     proptest::proptest! {
         /// Any text is rules or a sentence.
         #[test]
-        fn no_text_panics(text in "(errno|status|late|seed|only|[a-z]{1,5})=[A-Z0-9+,;=#-]{0,40}") {
+        fn no_text_panics(text in "(errno|status|late|place|slow|event|again|seed|only|[a-z]{1,5})=[A-Z0-9+,;=#-]{0,40}") {
             let _ = text.parse::<FaultRules>();
         }
     }

@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use iwarp_types::WcStatus;
 
-use super::words::{RECEIVED, SENT, Verb};
+use super::placing::Order;
+use super::words::Verb;
+use super::{Outcome, process};
 
 /// Rules for faults in calls and completions, with the seed by which they decide.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -29,6 +31,11 @@ impl FaultRules {
         !self.rules.is_empty()
     }
 
+    /// True if some are about the placement of bytes.
+    pub(super) fn place(&self) -> bool {
+        self.rules.iter().any(|rule| matches!(rule.action, Action::Place(_)))
+    }
+
     /// The seed.
     pub const fn seed(&self) -> u64 {
         self.seed
@@ -45,7 +52,7 @@ impl FaultRules {
     }
 }
 
-/// The kind of a work request.
+/// The kind of a work request, or of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Kind {
@@ -59,6 +66,12 @@ pub enum Kind {
     Atomic,
     /// A receive.
     Recv,
+    /// No request, but an event of a completion channel.
+    Event,
+    /// An asynchronous event.
+    AsyncEvent,
+    /// An event of the connection manager.
+    CmEvent,
     /// Another.
     Other,
 }
@@ -71,6 +84,14 @@ pub(super) enum Action {
     Status(WcStatus),
     /// The completion comes so much later.
     Late(Duration),
+    /// Received bytes become visible in this order, with pauses.
+    Place(Order),
+    /// The call takes so much longer.
+    Slow(Duration),
+    /// A completion event comes twice.
+    Again,
+    /// A step of the connection manager ends so.
+    End(Outcome),
 }
 
 /// See the [module](self).
@@ -84,6 +105,8 @@ pub(super) struct Rule {
     pub(super) qp: Option<u32>,
     /// The queue pair, by its number.
     pub(super) qpn: Option<u32>,
+    /// The program's number of the request.
+    pub(super) wr_id: Option<u64>,
     pub(super) kind: Option<Kind>,
     /// In bytes.
     pub(super) size: Option<RangeInclusive<u64>>,
@@ -95,9 +118,11 @@ pub(super) struct Rule {
     pub(super) one_in: Option<u64>,
     /// The number that may fire on a queue pair.
     pub(super) times: Option<u64>,
-    /// Statuses: of which queues.
-    pub(super) of_sends: bool,
-    pub(super) of_receives: bool,
+    /// Of all but calls.
+    pub(super) lanes: Vec<&'static str>,
+    /// The processes that have it: by name, and by an argument.
+    pub(super) program: Option<String>,
+    pub(super) argument: Option<String>,
 }
 
 /// An operation about which rules decide.
@@ -109,11 +134,13 @@ pub(super) struct Operation<'a> {
     pub(super) qp: Option<u32>,
     pub(super) kind: Option<Kind>,
     pub(super) size: Option<u64>,
+    /// Of a completion.
+    pub(super) wr_id: Option<u64>,
 }
 
 impl<'a> Operation<'a> {
     pub(super) const fn call(verb: &'a str) -> Self {
-        Self { verb, qp: None, kind: None, size: None }
+        Self { verb, qp: None, kind: None, size: None, wr_id: None }
     }
 }
 
@@ -123,12 +150,11 @@ impl Rule {
     pub(super) fn is_about(&self, operation: &Operation<'_>, index: u32, time: Duration) -> bool {
         let lane = match (&self.verb, operation.verb) {
             (Some(verb), called) => verb.name == called && verb.on_qp == operation.qp.is_some(),
-            (None, SENT) => self.of_sends,
-            (None, RECEIVED) => self.of_receives,
-            (None, _) => false,
+            (None, lane) => self.lanes.contains(&lane),
         };
         lane && self.qp.is_none_or(|qp| qp == index)
             && self.qpn.is_none_or(|qpn| operation.qp == Some(qpn))
+            && self.wr_id.is_none_or(|wr_id| operation.wr_id == Some(wr_id))
             && self.kind.is_none_or(|kind| operation.kind == Some(kind))
             && self
                 .size
@@ -136,6 +162,8 @@ impl Rule {
                 .is_none_or(|sizes| operation.size.is_some_and(|size| sizes.contains(&size)))
             && self.after.is_none_or(|after| time >= after)
             && self.before.is_none_or(|before| time < before)
+            && self.program.as_ref().is_none_or(|name| process::is(name))
+            && self.argument.as_ref().is_none_or(|argument| process::has(argument))
     }
 
     /// True if it fires: at the `matched`-th (from 1 on) that it is about on this queue pair, after
@@ -150,14 +178,14 @@ impl Rule {
 
 /// A number by lot: of the seed, a rule, a queue pair, a lane and an operation in it.
 pub(super) fn lot(seed: u64, rule: usize, qp: u32, lane: &str, operation: u64) -> u64 {
-    let lane = lane.bytes().fold(0, |hash, octet| mix(hash ^ u64::from(octet)));
+    let lane = process::hash(lane.as_bytes());
     [rule as u64, u64::from(qp), lane, operation]
         .into_iter()
         .fold(mix(seed), |hash, word| mix(hash ^ mix(word)))
 }
 
 /// The step of SplitMix64, which spreads each bit over all.
-const fn mix(word: u64) -> u64 {
+pub(super) const fn mix(word: u64) -> u64 {
     let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -4,13 +4,39 @@
 
 use iwarp_types::{WcOp, WcStatus};
 
+use super::Outcome;
+use super::placing::Order;
 use super::rules::Kind;
 
 /// The lanes of completions, which count their operations apart.
 pub(super) const SENT: &str = "sent";
 pub(super) const RECEIVED: &str = "received";
+/// The lane of the segments whose bytes are placed.
+pub(super) const PLACED: &str = "placed";
 
-/// A function of the C API that a rule may have refused.
+/// The lanes of events that the program takes.
+pub(super) const EVENTS: &str = "event";
+pub(super) const ASYNC_EVENTS: &str = "async-event";
+pub(super) const CM_EVENTS: &str = "cm-event";
+/// The lanes of the steps of the connection manager, which end in an event.
+pub(super) const ADDRESS: &str = "address";
+pub(super) const ROUTE: &str = "route";
+pub(super) const CONNECTION: &str = "connection";
+pub(super) const DISCONNECTION: &str = "disconnection";
+
+pub(super) const OUTCOMES: [(&str, Outcome); 6] = [
+    ("ADDR_ERROR", Outcome::AddressError),
+    ("ROUTE_ERROR", Outcome::RouteError),
+    ("REJECTED", Outcome::Rejected),
+    ("UNREACHABLE", Outcome::Unreachable),
+    ("CONNECT_ERROR", Outcome::ConnectError),
+    ("TIMEWAIT_EXIT", Outcome::TimewaitExit),
+];
+
+pub(super) const ORDERS: [(&str, Order); 2] =
+    [("pieces", Order::LastLast), ("last-first", Order::LastFirst)];
+
+/// A function of the C API that a rule may have refused, or take its time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Verb {
     pub(super) name: &'static str,
@@ -18,18 +44,24 @@ pub(super) struct Verb {
     pub(super) on_qp: bool,
     /// It posts work requests, each of which counts.
     pub(super) posts: bool,
+    /// It can be refused. Functions that take something back do not fail on cards, but for
+    /// mistakes.
+    pub(super) fails: bool,
 }
 
 const fn verb(name: &'static str, on_qp: bool, posts: bool) -> Verb {
-    Verb { name, on_qp, posts }
+    Verb { name, on_qp, posts, fails: true }
 }
 
-/// Functions that make, change or begin something. Those that take something back do not fail on
-/// cards, but for mistakes.
-pub(super) const VERBS: [Verb; 36] = [
+const fn slow(name: &'static str) -> Verb {
+    Verb { name, on_qp: false, posts: false, fails: false }
+}
+
+/// Functions that make, change or begin something, and others that can only be slow.
+pub(super) const VERBS: [Verb; 50] = [
     verb("ibv_post_send", true, true),
     verb("ibv_post_recv", true, true),
-    verb("ibv_wr_complete", true, false),
+    verb("ibv_wr_complete", true, true),
     verb("ibv_modify_qp", true, false),
     verb("ibv_open_device", false, false),
     verb("ibv_alloc_pd", false, false),
@@ -63,6 +95,20 @@ pub(super) const VERBS: [Verb; 36] = [
     verb("rdma_listen", false, false),
     verb("rdma_connect", false, false),
     verb("rdma_accept", false, false),
+    slow("ibv_poll_cq"),
+    slow("ibv_ack_cq_events"),
+    slow("ibv_query_qp"),
+    slow("ibv_query_port"),
+    slow("ibv_dereg_mr"),
+    slow("ibv_dealloc_pd"),
+    slow("ibv_destroy_qp"),
+    slow("ibv_destroy_cq"),
+    slow("ibv_destroy_comp_channel"),
+    slow("rdma_ack_cm_event"),
+    slow("rdma_disconnect"),
+    slow("rdma_reject"),
+    slow("rdma_destroy_qp"),
+    slow("rdma_destroy_id"),
 ];
 
 /// Error numbers. Those of Linux are alike on all architectures that have this library.
@@ -107,12 +153,15 @@ pub(super) const STATUSES: [(&str, WcStatus, bool, bool); 11] = [
     ("GENERAL_ERR", WcStatus::General, true, true),
 ];
 
-pub(super) const KINDS: [(&str, Kind); 5] = [
+pub(super) const KINDS: [(&str, Kind); 8] = [
     ("send", Kind::Send),
     ("write", Kind::Write),
     ("read", Kind::Read),
     ("atomic", Kind::Atomic),
     ("recv", Kind::Recv),
+    ("event", Kind::Event),
+    ("async-event", Kind::AsyncEvent),
+    ("cm-event", Kind::CmEvent),
 ];
 
 /// The kind of the request that a completion is of.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A network that delays, cuts and corrupts, as a seed says.
+//! A network that delays, cuts, corrupts and resets, as a seed says.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::around::{Held, Wrap, around, gathered, pass_on};
@@ -22,6 +22,9 @@ pub struct Faults {
     pub longest_piece: usize,
     /// One bit is changed in about one byte of so many that are sent; 0: none.
     pub corrupt_one_in: u64,
+    /// One connection in so many is reset, once [`Self::spared`] bytes to 1 MiB have passed in one
+    /// direction; 0: none.
+    pub reset_one_in: u64,
     /// At the beginning of each direction so many bytes are sent as they are: start-up frames have
     /// no CRC, and go out in one call.
     pub spared: u64,
@@ -30,7 +33,7 @@ pub struct Faults {
 impl Faults {
     /// None yet, to be drawn from that seed.
     pub const fn seeded(seed: u64) -> Self {
-        Self { seed, delayed: 0, longest_piece: 0, corrupt_one_in: 0, spared: 600 }
+        Self { seed, delayed: 0, longest_piece: 0, corrupt_one_in: 0, reset_one_in: 0, spared: 600 }
     }
 
     /// The network with these faults.
@@ -54,7 +57,22 @@ impl Wrap for Source {
             Mutex::new(Way::new(&faults, Draws::of(faults.seed, number * 2 + direction)))
         };
         let (sending, receiving) = (way(0), way(1));
-        Ok(Box::new(Faulty { port, sending, receiving, held: Held::default(), faults }))
+        let (held, is_reset) = (Held::default(), AtomicBool::new(false));
+        let ends_at = faults.end_of(number);
+        Ok(Box::new(Faulty { port, sending, receiving, held, ends_at, is_reset, faults }))
+    }
+}
+
+impl Faults {
+    /// The bytes of a direction after which the connection with this number is reset.
+    fn end_of(&self, number: u64) -> u64 {
+        let mut draws = Draws::of(!self.seed, number);
+        if self.reset_one_in == 0 || draws.below(self.reset_one_in) > 0 {
+            return u64::MAX;
+        }
+        // As often after few bytes as after many.
+        let most = 1 << (6 + draws.below(15));
+        self.spared + draws.below(most)
     }
 }
 
@@ -105,12 +123,32 @@ struct Faulty {
     sending: Mutex<Way>,
     receiving: Mutex<Way>,
     held: Held,
+    ends_at: u64,
+    is_reset: AtomicBool,
     faults: Faults,
+}
+
+impl Faulty {
+    /// An error from the byte on at which the connection is reset. The peer learns of it when this
+    /// end, which is told here, closes its own.
+    fn check(&self, way: &Way) -> io::Result<()> {
+        if self.ends_at == u64::MAX {
+            return Ok(());
+        }
+        if way.passed >= self.ends_at {
+            self.is_reset.store(true, Ordering::Relaxed);
+        }
+        if self.is_reset.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
+        Ok(())
+    }
 }
 
 impl Port for Faulty {
     fn send(&self, parts: &[IoPart<'_>], more: bool) -> io::Result<usize> {
         let way = &mut *lock(&self.sending);
+        self.check(way)?;
         let mut most = usize::MAX;
         if way.passed >= self.faults.spared {
             if way.is_put_off(&self.faults) {
@@ -136,6 +174,7 @@ impl Port for Faulty {
 
     fn recv(&self, parts: &mut [IoPartMut<'_>]) -> io::Result<usize> {
         let way = &mut *lock(&self.receiving);
+        self.check(way)?;
         // Bytes that are held are reported by nothing else.
         if self.held.is_empty() && way.is_put_off(&self.faults) {
             return Err(io::ErrorKind::WouldBlock.into());
