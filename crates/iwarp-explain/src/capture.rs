@@ -12,7 +12,7 @@ use crate::file::Captured;
 use crate::findings::Moment;
 use crate::ip;
 use crate::link::{self, Content};
-use crate::report::{Connection, Other, Report};
+use crate::report::{Connection, Fact, Other, Report};
 use crate::roce::{self, Roce};
 use crate::tcp::{self, NoReport};
 
@@ -25,8 +25,10 @@ pub(crate) struct Capture {
     packets: u64,
     cut: u64,
     other: Other,
-    /// The current connection between two ends, the smaller address first.
-    current: HashMap<[SocketAddr; 2], Open>,
+    /// The current connection between two ends, the smaller address first. Processes that capture
+    /// themselves see each a connection of their own: of two ends of one, each says when *it* has
+    /// sent and taken something.
+    current: HashMap<(Option<u32>, [SocketAddr; 2]), Open>,
     finished: Vec<Connection>,
     roce: Roce,
     doubles: Doubles,
@@ -35,6 +37,7 @@ pub(crate) struct Capture {
 /// A TCP connection, and the end that it calls 0.
 #[derive(Debug)]
 struct Open {
+    process: Option<u32>,
     first: SocketAddr,
     connection: tcp::Connection,
 }
@@ -77,23 +80,27 @@ impl Capture {
         if packet.fragment {
             return self.other.fragments += 1;
         }
-        if self.doubles.is_second(&packet, data, at) {
+        let process = captured.process;
+        let is_own = process.is_some() && packet.protocol == ip::TCP;
+        if !is_own && self.doubles.is_second(&packet, data, at) {
             return self.other.doubled += 1;
         }
         match packet.protocol {
-            ip::TCP => self.tcp(&packet, when),
+            ip::TCP => self.tcp(&packet, process, when),
             ip::UDP => self.udp(&packet, when),
             _ => self.other.packets += 1,
         }
     }
 
-    fn tcp(&mut self, packet: &ip::Packet<'_>, when: Moment) {
+    fn tcp(&mut self, packet: &ip::Packet<'_>, process: Option<u32>, when: Moment) {
         let Some(segment) = tcp::parse(packet.payload, packet.length) else {
             return self.other.packets += 1;
         };
         let source = SocketAddr::new(packet.source, segment.source_port);
         let destination = SocketAddr::new(packet.destination, segment.destination_port);
-        let key = if source <= destination { [source, destination] } else { [destination, source] };
+        let ends =
+            if source <= destination { [source, destination] } else { [destination, source] };
+        let key = (process, ends);
         let opens = segment.syn && segment.ack.is_none();
         let over = self.current.get(&key).is_some_and(|open| open.connection.is_over());
         if opens
@@ -104,6 +111,7 @@ impl Capture {
         }
         let settings = self.settings;
         let open = self.current.entry(key).or_insert_with(|| Open {
+            process,
             first: source,
             connection: tcp::Connection::new([source, destination], when, settings),
         });
@@ -131,7 +139,13 @@ impl Capture {
 
     fn finish_tcp(&mut self, open: Open) {
         match open.connection.finish() {
-            Ok(connection) => self.finished.push(connection),
+            Ok(mut connection) => {
+                if let Some(process) = open.process {
+                    let text = format!("as process {process} has captured it");
+                    connection.transport.push(Fact::new("process", u64::from(process), text));
+                }
+                self.finished.push(connection);
+            }
             Err(NoReport::Foreign) => self.other.tcp_connections += 1,
             Err(NoReport::Unknown(ends)) => self.other.tcp_unknown.push(ends),
         }

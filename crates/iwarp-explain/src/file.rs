@@ -52,6 +52,8 @@ pub(crate) struct Captured<'a> {
     pub(crate) data: &'a [u8],
     /// The bytes that it had.
     pub(crate) length: usize,
+    /// The process that has captured its own packets, of which this is one.
+    pub(crate) process: Option<u32>,
 }
 
 const PCAP: [[u8; 4]; 4] = [
@@ -109,18 +111,19 @@ fn pcap(input: impl Read, each: &mut dyn FnMut(Captured<'_>)) -> Result<Option<S
         let at = Duration::from_secs(packet.ts_sec.into())
             + Duration::from_nanos(u64::from(packet.ts_frac) * u64::from(unit));
         let length = (packet.orig_len as usize).max(packet.data.len());
-        each(Captured { number, at, link, data: &packet.data, length });
+        each(Captured { number, at, link, data: &packet.data, length, process: None });
     }
     Ok(None)
 }
 
-/// The units of time of a pcapng interface.
+/// The units of time of a pcapng interface, and what else it says of its packets.
 #[derive(Clone, Copy)]
 struct Clock {
     link: u32,
     resolution: u8,
     offset: u64,
     snap: usize,
+    process: Option<u32>,
 }
 
 impl Clock {
@@ -193,7 +196,8 @@ fn pcapng(
         let data = body.get(from..).unwrap_or_default();
         let data = &data[..kept.min(data.len())];
         let length = length.max(data.len());
-        each(Captured { number, at, link: clock.link, data, length });
+        let Clock { link, process, .. } = clock;
+        each(Captured { number, at, link, data, length, process });
     }
 }
 
@@ -205,15 +209,24 @@ fn clock(
         resolution: 6,
         offset: 0,
         snap: interface.snaplen as usize,
+        process: None,
     };
     for option in &interface.options {
         match option {
             InterfaceDescriptionOption::IfTsResol(resolution) => clock.resolution = *resolution,
             InterfaceDescriptionOption::IfTsOffset(offset) => clock.offset = *offset,
+            InterfaceDescriptionOption::IfName(name) => clock.process = process(name),
             _ => {}
         }
     }
     clock
+}
+
+/// The process whose own packets an interface of this name has: `tcp-4711` in captures of
+/// [iwarp](https://docs.rs/iwarp).
+fn process(name: &str) -> Option<u32> {
+    let (network, process) = name.split_once('-')?;
+    ["tcp", "udp", "memory"].contains(&network).then_some(process)?.parse().ok()
 }
 
 fn word(body: &[u8], at: usize, endianness: Endianness) -> Option<u32> {

@@ -6,7 +6,8 @@
 //!
 //! ```text
 //!   file      packets out of a file        link, ip    the headers below
-//!   doubles   packets captured twice       capture     each packet to its connection
+//!   order     packets in order of time     capture     each packet to its connection
+//!   doubles   packets captured twice
 //!   tcp       streams put together again   iwarp       MPA, DDP and RDMAP in them
 //!   roce      packets of RoCE v2           statistics  times and sizes, counted
 //!   findings  faults and troubles          verdict     the one line that counts
@@ -37,6 +38,7 @@ mod findings;
 mod ip;
 mod iwarp;
 mod link;
+mod order;
 mod report;
 mod roce;
 mod spans;
@@ -79,6 +81,9 @@ impl Default for Settings {
 /// later is explained up to there, and [`Report::damage`] says so.
 pub fn explain(input: impl Read, settings: &Settings) -> Result<Report, FileError> {
     let mut capture = capture::Capture::new(*settings);
-    let damage = file::read(input, &mut |packet| capture.packet(&packet))?;
+    let mut order = order::Order::default();
+    let mut each = |packet: &file::Captured<'_>| capture.packet(packet);
+    let damage = file::read(input, &mut |packet| order.add(&packet, &mut each))?;
+    order.end(&mut each);
     Ok(capture.finish(damage))
 }

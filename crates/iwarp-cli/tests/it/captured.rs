@@ -5,11 +5,13 @@
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Output, Stdio};
+use std::time::Duration;
 
 use crate::capture::{Decoded, tshark};
 use crate::common::server::Server;
-use crate::common::{command, run, stderr, stdout};
+use crate::common::{command, messages, run, stderr, stdout, within};
+use crate::perf;
 
 /// A folder of a test, removed with it.
 struct Folder(PathBuf);
@@ -39,11 +41,20 @@ impl Drop for Folder {
 
 /// Ten rounds of rping; the two ends capture as these say, and behave as the variables say.
 fn exchange(captures: [&str; 2], size: &str, environment: &[(&str, &str)]) -> Output {
+    exchange_so_often("10", captures, size, environment)
+}
+
+fn exchange_so_often(
+    rounds: &str,
+    captures: [&str; 2],
+    size: &str,
+    environment: &[(&str, &str)],
+) -> Output {
     let mut listen = command(&["rping", "-s", "-p", "0", "-a", "127.0.0.1", "-S", size]);
     listen.env("IWARP_CAPTURE", captures[0]).envs(environment.iter().copied());
     let mut server = Server::start_with(&mut listen);
     let client = command(&["rping", "-c", "-a", "127.0.0.1", "-p", &server.port])
-        .args(["-C", "10", "-S", size, "-V"])
+        .args(["-C", rounds, "-S", size, "-V"])
         .env("IWARP_CAPTURE", captures[1])
         .envs(environment.iter().copied())
         .output()
@@ -60,17 +71,28 @@ fn text(path: &Path) -> &str {
 
 /// Both ends' captures of ten rounds, each taken apart.
 fn both(name: &str, size: &str, environment: &[(&str, &str)]) -> [Decoded; 2] {
+    both_of("10", name, size, environment)
+}
+
+/// Likewise of many rounds, among which the ends agree upon the way past TCP.
+fn both_of_many(name: &str, local: &str) -> [Decoded; 2] {
+    both_of("500", name, "3000", &[("IWARP_LOCAL", local)])
+}
+
+fn both_of(rounds: &str, name: &str, size: &str, environment: &[(&str, &str)]) -> [Decoded; 2] {
     let folder = Folder::new(name);
     let files = [folder.file("server"), folder.file("client")];
-    exchange(files.each_ref().map(|file| text(file)), size, environment);
-    files.map(|file| {
-        let decoded = Decoded { text: tshark(&file, &["-V"]) };
-        assert_eq!(decoded.count("Malformed"), 0, "{}", decoded.text);
-        assert_eq!(decoded.count("Bad CRC32"), 0, "{}", decoded.text);
-        assert_eq!((decoded.count("ID Req frame:"), decoded.count("ID Rep frame:")), (1, 1));
-        is_explained_as_fine(&file);
-        decoded
-    })
+    exchange_so_often(rounds, files.each_ref().map(|file| text(file)), size, environment);
+    files.map(|file| taken_apart(&file))
+}
+
+fn taken_apart(file: &Path) -> Decoded {
+    let decoded = Decoded { text: tshark(file, &["-V"]) };
+    assert_eq!(decoded.count("Malformed"), 0, "{}", decoded.text);
+    assert_eq!(decoded.count("Bad CRC32"), 0, "{}", decoded.text);
+    assert_eq!((decoded.count("ID Req frame:"), decoded.count("ID Rep frame:")), (1, 1));
+    is_explained_as_fine(file);
+    decoded
 }
 
 /// `iwarp explain` accuses neither end.
@@ -90,8 +112,17 @@ fn both_ends_capture_what_goes_by_tcp() {
 }
 
 #[test]
+fn frames_with_markers_have_packets_of_their_own() {
+    let environment = [("IWARP_LOCAL", "off"), ("IWARP_MARKERS", "on")];
+    for decoded in both("markers", "3000", &environment) {
+        decoded.has_ten_rounds();
+        assert!(decoded.count("Good CRC32") >= 70, "{}", decoded.text);
+    }
+}
+
+#[test]
 fn frames_in_shared_memory_have_the_crcs_that_start_up_has_agreed_on() {
-    for decoded in both("rings", "65536", &[("IWARP_LOCAL", "rings")]) {
+    for decoded in both_of_many("rings", "rings") {
         decoded.has_ten_rounds();
         assert!(decoded.count("Good CRC32") >= 70, "{}", decoded.text);
         assert!(decoded.count("Interface name: memory-") > 0, "{}", decoded.text);
@@ -101,7 +132,7 @@ fn frames_in_shared_memory_have_the_crcs_that_start_up_has_agreed_on() {
 #[test]
 fn operations_of_one_end_alone_are_in_its_capture() {
     // The server reads and writes the client's memory.
-    let [server, _] = both("direct", "3000", &[("IWARP_LOCAL", "auto")]);
+    let [server, _] = both_of_many("direct", "auto");
     server.has_ten_rounds();
     assert!(server.count("carried out in the memory of the other end") > 0, "{}", server.text);
 }
@@ -157,13 +188,21 @@ fn packets_of_roce_are_captured_one_by_one() {
 fn several_processes_add_to_one_file() {
     let folder = Folder::new("one");
     let file = folder.file("both");
-    exchange([text(&file), text(&file)], "64", &[("IWARP_LOCAL", "off")]);
+    let environment = [("IWARP_LOCAL", "off")];
+    exchange_so_often("1000", [text(&file), text(&file)], "64", &environment);
     let names = tshark(&file, &["-T", "fields", "-e", "frame.interface_name"]);
     let mut names: Vec<&str> = names.lines().collect();
     names.sort_unstable();
     names.dedup();
     assert_eq!(names.len(), 2, "{names:?}");
     assert!(names.iter().all(|name| name.starts_with("tcp-")), "{names:?}");
+    is_explained_as_fine(&file);
+    let explained = stdout(&run(&["explain", text(&file)]));
+    for name in names {
+        let process = name.trim_start_matches("tcp-");
+        let words = format!("as process {process} has captured it");
+        assert!(explained.contains(&words) && !explained.contains("again"), "{explained}");
+    }
 }
 
 /// A persistent server is captured from its second client on.
@@ -194,6 +233,93 @@ fn a_running_process_is_captured_from_now_on() {
     let decoded = Decoded { text: tshark(&file, &["-V"]) };
     decoded.has_ten_rounds();
     assert_eq!((decoded.count("ID Req frame:"), decoded.count("ID Rep frame:")), (1, 1));
+}
+
+/// Captures the server end of an endless exchange twice, with a gap between.
+fn captured_from_the_middle(file: &Path, size: &str, environment: &[(&str, &str)]) {
+    let mut listen = command(&["rping", "-s", "-P", "-p", "0", "-a", "127.0.0.1", "-S", size]);
+    let server = Server::start_with(listen.envs(environment.iter().copied()));
+    let mut client = command(&["rping", "-c", "-a", "127.0.0.1", "-p", &server.port]);
+    let client = client.args(["-C", "1000000000", "-S", size, "-V"]);
+    let client = client.envs(environment.iter().copied());
+    let mut client = client.stdout(Stdio::null()).spawn().expect("it starts");
+    let pid = server.process.id().to_string();
+    messages(&pid, 100);
+    for _ in 0..2 {
+        assert!(run(&["capture", &pid, text(file)]).status.success());
+        let before = messages(&pid, 0);
+        messages(&pid, before + 200);
+        assert!(run(&["capture", &pid, "--end"]).status.success());
+        let before = messages(&pid, 0);
+        messages(&pid, before + 50);
+    }
+    client.kill().and_then(|()| client.wait()).expect("it ends");
+}
+
+/// Its connection was there before. Readers need the start-up frames, and where each unit begins.
+#[test]
+fn a_connection_is_captured_from_its_middle_on() {
+    for (name, local) in [("middle-tcp", "off"), ("middle-rings", "rings"), ("middle-auto", "auto")]
+    {
+        let folder = Folder::new(name);
+        let file = folder.file("server");
+        captured_from_the_middle(&file, "64", &[("IWARP_LOCAL", local)]);
+        let decoded = Decoded { text: tshark(&file, &["-V"]) };
+        assert_eq!((decoded.count("ID Req frame:"), decoded.count("ID Rep frame:")), (1, 1));
+        assert!(decoded.count("from before the capture began") >= 2, "{}", decoded.text);
+        decoded.has_ten_rounds();
+        assert_eq!(decoded.count("Bad CRC32"), 0, "{}", decoded.text);
+        is_explained_as_fine(&file);
+    }
+}
+
+/// In the eyes of `iwarp explain`: tshark 4.0 counts markers from the first FPDU that it sees.
+#[test]
+fn a_connection_with_markers_is_captured_from_its_middle_on() {
+    let folder = Folder::new("middle-markers");
+    let file = folder.file("server");
+    let environment = [("IWARP_LOCAL", "off"), ("IWARP_MARKERS", "on")];
+    captured_from_the_middle(&file, "3000", &environment);
+    is_explained_as_fine(&file);
+    let explained = stdout(&run(&["explain", text(&file)]));
+    for operation in ["RDMA Write of 3,000 bytes", "RDMA Read Response of 3,000 bytes"] {
+        let line = explained.lines().find(|line| line.contains(operation)).expect("it is there");
+        let count = line.split_once(" x ").and_then(|(start, _)| start.rsplit(' ').next());
+        let count = count.and_then(|count| count.replace(',', "").parse::<u32>().ok());
+        assert!(count.is_some_and(|count| count >= 50), "{explained}");
+    }
+}
+
+/// Calls that move long Writes hardly ever begin where a unit does.
+#[test]
+fn long_writes_are_captured_from_their_middle_on() {
+    let folder = Folder::new("middle-long");
+    let file = folder.file("server");
+    let server = perf::Server::start(&[]);
+    let to = ["perf", "127.0.0.1", "--port", &server.port, "write", "bw", "--size", "4M"];
+    let mut client = command(&to);
+    let client = client.args(["--rounds", "10000", "--time", "20"]).env("IWARP_LOCAL", "off");
+    let mut client = client.stdout(Stdio::null()).spawn().expect("it starts");
+    let pid = server.process.id().to_string();
+    messages(&pid, 1);
+    for times in 1..=3 {
+        let capture = format!("{},snap=128", text(&file));
+        assert!(run(&["capture", &pid, &capture]).status.success());
+        within(Duration::from_secs(30), "Writes", || {
+            let len = fs::metadata(&file).ok()?.len();
+            (len > times * 300_000).then_some(())
+        });
+        assert!(run(&["capture", &pid, "--end"]).status.success());
+    }
+    client.kill().and_then(|()| client.wait()).expect("it ends");
+    is_explained_as_fine(&file);
+    let explained = stdout(&run(&["explain", text(&file)]));
+    assert!(!explained.contains("could not be read"), "{explained}");
+    // All frames that have packets: some 220 bytes each.
+    let frames = explained.lines().filter(|line| line.contains(" RDMA Write of "));
+    let frames = frames.filter_map(|line| line.split_once("in ")?.1.strip_suffix(" frames"));
+    let frames: u32 = frames.filter_map(|count| count.replace(',', "").parse::<u32>().ok()).sum();
+    assert!(frames > 3000, "{frames} of long Writes: {explained}");
 }
 
 #[test]

@@ -2,10 +2,11 @@
 
 //! FPDUs out of a stream (RFC 5044), also where its begin is not known.
 
-use iwarp_proto::ddp::wire::{Header, UNTAGGED_LEN};
+use iwarp_proto::ddp::wire::UNTAGGED_LEN;
 use iwarp_proto::mpa::marker::{self, Layout, MARKER};
 use iwarp_proto::mpa::wire::{CRC_FIELD, LENGTH_FIELD, MARKER_INTERVAL};
-use iwarp_proto::rdmap::wire::{Opcode, split_control, version_is_known};
+use iwarp_proto::rdmap::rx::is_plausible;
+use iwarp_proto::rdmap::wire::Opcode;
 use iwarp_types::Digest;
 
 use super::buffer::Buffer;
@@ -118,21 +119,9 @@ fn crc_is_good(fpdu: &[u8]) -> bool {
     crc.wire() == *field
 }
 
-/// True if bytes look like the head of a ULPDU: known versions, reserved bits 0, and an opcode that
-/// fits the kind of segment and the queue.
+/// True if bytes look like the head of a ULPDU, of the RFCs or of our own.
 pub(super) fn plausible(ulpdu: &[u8]) -> bool {
-    let Ok(header) = Header::parse(ulpdu) else { return false };
-    let [control, rdmap, ..] = ulpdu else { return false };
-    if control & 0x3c != 0 || rdmap & 0x30 != 0 {
-        return false;
-    }
-    let (version, number) = split_control(*rdmap);
-    let Some(opcode) = Opcode::from_number(number) else { return false };
-    version_is_known(version)
-        && match header {
-            Header::Tagged(_) => opcode.queue().is_none(),
-            Header::Untagged(header) => opcode.queue() == Some(header.qn),
-        }
+    is_plausible(ulpdu, Opcode::LAST_OF_OURS)
 }
 
 /// Finds the first place behind `from`, at the begin of a packet, at which FPDUs begin.

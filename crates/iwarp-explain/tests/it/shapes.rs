@@ -2,6 +2,8 @@
 
 //! Files and link layers of other shapes.
 
+use std::time::Duration;
+
 use iwarp_explain::{FileError, Outcome, Report, Settings, explain, text};
 use iwarp_roce::wire::Position;
 
@@ -97,6 +99,12 @@ fn packets_captured_twice_count_once() {
 
 /// A pcapng file with nanoseconds.
 fn pcapng(packets: &[Stamped]) -> Vec<u8> {
+    let packets: Vec<_> = packets.iter().map(|packet| (0, packet)).collect();
+    pcapng_of(&[""], &packets)
+}
+
+/// One with interfaces of these names, and packets of theirs.
+fn pcapng_of(names: &[&str], packets: &[(u32, &Stamped)]) -> Vec<u8> {
     let block = |kind: u32, body: &[u8]| {
         let mut body = body.to_vec();
         body.resize(body.len().next_multiple_of(4), 0);
@@ -107,20 +115,50 @@ fn pcapng(packets: &[Stamped]) -> Vec<u8> {
     section.extend_from_slice(&[1, 0, 0, 0]);
     section.extend_from_slice(&[0xff; 8]);
     let mut file = block(0x0a0d_0d0a, &section);
-    let mut interface = vec![101, 0, 0, 0, 0, 0, 0, 0];
-    interface.extend_from_slice(&[9, 0, 1, 0, 9, 0, 0, 0, 0, 0, 0, 0]);
-    file.extend(block(1, &interface));
-    for (at, packet) in packets {
+    for name in names {
+        let mut interface = vec![101, 0, 0, 0, 0, 0, 0, 0, 2, 0, name.len() as u8, 0];
+        interface.extend_from_slice(name.as_bytes());
+        interface.resize(interface.len().next_multiple_of(4), 0);
+        interface.extend_from_slice(&[9, 0, 1, 0, 9, 0, 0, 0, 0, 0, 0, 0]);
+        file.extend(block(1, &interface));
+    }
+    for (interface, (at, packet)) in packets {
         let at = at * 1000;
         let len = packet.len() as u32;
         let mut body = Vec::new();
-        for word in [0, (at >> 32) as u32, at as u32, len, len] {
+        for word in [*interface, (at >> 32) as u32, at as u32, len, len] {
             body.extend_from_slice(&word.to_le_bytes());
         }
         body.extend_from_slice(packet);
         file.extend(block(6, &body));
     }
     file
+}
+
+/// Each process adds what it has sent and taken in a while at once, in a file of both.
+#[test]
+fn processes_that_capture_themselves_into_one_file_are_told_one_by_one() {
+    let sent = stream();
+    let taken: Vec<Stamped> = sent.iter().map(|(at, packet)| (at + 7, packet.clone())).collect();
+    let mut packets = Vec::new();
+    // The second process is the first to write.
+    for (sent, taken) in sent.chunks(5).zip(taken.chunks(5)) {
+        packets.extend(taken.iter().map(|packet| (1, packet)));
+        packets.extend(sent.iter().map(|packet| (0, packet)));
+    }
+    let report = read(&pcapng_of(&["tcp-11", "tcp-12"], &packets));
+    let text = text::text(&report);
+    let alone = read(&pcapng(&stream()));
+    assert_eq!(report.connections.len(), 2, "{text}");
+    assert_eq!(report.duration, alone.duration + Duration::from_micros(7), "{text}");
+    for (connection, process) in report.connections.iter().zip([12, 11]) {
+        assert_eq!(connection.verdict.outcome, Outcome::Fine, "{text}");
+        let count = connection.operations.iter().map(|operation| operation.messages).sum::<u64>();
+        assert_eq!((count, connection.packets as usize), (8, sent.len()), "{text}");
+        assert_eq!(connection.end - connection.begin, alone.duration, "{text}");
+        assert!(text.contains(&format!("as process {process} has captured it")), "{text}");
+    }
+    assert!(!text.contains("again") && report.other.doubled == 0, "{text}");
 }
 
 #[test]

@@ -3,6 +3,9 @@
 //! Operations that one end of a connection carries out by itself in memory of the other: nothing is
 //! sent for them. A capture has the FPDUs that they stand for, each with a comment that says so.
 //! The end whose memory it is does not take part, and has nothing in a capture of its own.
+//!
+//! A connection with markers has these operations left out, and a comment says so: they have no
+//! place among bytes that are counted.
 
 use iwarp_os::{IoPart, IoPartMut};
 use iwarp_proto::ddp::wire::{Header, Tagged, Untagged};
@@ -101,6 +104,10 @@ impl Watch<'_> {
     /// Adds a unit that stands between those of the stream; none while one of these is not whole.
     fn fpdu(&mut self, direction: usize, header: &Header, payload: Source<'_, '_>, len: usize) {
         if !self.is_between_units(direction) {
+            return;
+        }
+        if self.has_markers(direction) {
+            self.comment("left out before this: what one end carried out by itself".to_owned());
             return;
         }
         self.comment(COMMENT.to_owned());

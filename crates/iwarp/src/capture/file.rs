@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use iwarp_os::AppendFile;
 
-use super::pcapng::{self, About};
+use super::pcapng::{self, About, Texts};
 use super::{Capture, lock};
 
 /// The time for which packets wait to be written.
@@ -55,7 +55,7 @@ struct Waiting {
     first: u32,
     packets: Vec<u8>,
     /// For the next packet.
-    remarks: Vec<String>,
+    remarks: Texts,
     /// Packets and remarks for which there was no room.
     lost: usize,
     left_out: usize,
@@ -96,7 +96,7 @@ impl Output {
         let waiting = Waiting {
             first,
             packets: Vec::new(),
-            remarks: Vec::new(),
+            remarks: Texts::default(),
             lost: 0,
             left_out: 0,
             later: Vec::new(),
@@ -131,7 +131,7 @@ impl Output {
             return;
         }
         if waiting.remarks.len() < MOST_REMARKS {
-            waiting.remarks.push(text.to_string());
+            waiting.remarks.push(text);
         } else {
             waiting.left_out += 1;
         }
@@ -150,19 +150,22 @@ impl Output {
             waiting.lost += 1;
             return;
         }
-        let mut remarks = std::mem::take(&mut waiting.remarks);
-        remarks.extend_from_slice(about.comments);
+        let remarks = &mut waiting.remarks;
+        about.comments.iter().for_each(|comment| remarks.push(format_args!("{comment}")));
         if std::mem::take(&mut waiting.left_out) > 0 {
-            remarks.push("further requests and completions are left out".to_owned());
+            remarks.push(format_args!("further requests and completions are left out"));
         }
         let lost = std::mem::take(&mut waiting.lost);
         if lost > 0 {
-            remarks.push(format!("{lost} packets before this are left out: the file was too slow"));
+            remarks.push(format_args!(
+                "{lost} packets before this are left out: the file was too slow"
+            ));
         }
         let interface = waiting.first + medium as u32;
-        let about = About { interface, comments: &remarks, ..about };
+        let about = About { interface, ..about };
         let was_empty = waiting.packets.is_empty();
-        pcapng::packet(&mut waiting.packets, &about, fill);
+        pcapng::packet(&mut waiting.packets, &about, remarks, fill);
+        remarks.clear();
         if was_empty {
             // A device that is gone says no.
             while let Some(later) = waiting.later.last()

@@ -3,9 +3,8 @@
 //! The units of MPA in one direction of a stream. Each gets a packet of its own, whichever calls
 //! have moved it: readers of packets that are cut find all headers at the beginning of one.
 
-use iwarp_proto::mpa::wire::{
-    CRC_FIELD, FRAME_HEADER, Frame, FrameKind, LENGTH_FIELD, trailer_len,
-};
+use iwarp_proto::mpa::marker::Layout;
+use iwarp_proto::mpa::wire::{CRC_FIELD, FRAME_HEADER, Frame, FrameKind, LENGTH_FIELD};
 use iwarp_types::Digest;
 
 use super::packet::MOST;
@@ -21,6 +20,10 @@ pub(super) struct Frames {
     have: usize,
     /// Bytes to come that belong to no unit.
     aside: usize,
+    /// Bytes to come of units whose begin was not seen.
+    rest: usize,
+    /// The place in Full Operation at which the next unit begins, as markers count.
+    position: u64,
     puts_crcs: bool,
     has_markers: bool,
 }
@@ -29,7 +32,9 @@ pub(super) struct Frames {
 enum Kind {
     Startup,
     Fpdus,
-    /// Markers stand between the units, or they are not MPA's.
+    /// FPDUs, of which the connection has not said yet where one begins.
+    Unseen,
+    /// They are not MPA's, or may not be.
     Other,
 }
 
@@ -41,6 +46,8 @@ pub(super) struct Piece {
     pub(super) asks_for_markers: bool,
     /// It belongs to no unit.
     pub(super) is_aside: bool,
+    /// It belongs to units whose begin was not seen.
+    pub(super) is_rest: bool,
 }
 
 impl Frames {
@@ -51,14 +58,37 @@ impl Frames {
             head: [0; FRAME_HEADER],
             have: 0,
             aside: 0,
+            rest: 0,
+            position: 0,
             puts_crcs: false,
             has_markers: false,
         }
     }
 
-    /// Of a stream that is seen from its middle on: where its units begin is not known.
+    /// Of a stream that is seen from its middle on, and whose start-up is not known.
     pub(super) const fn of_the_rest() -> Self {
         Self { kind: Kind::Other, ..Self::new() }
+    }
+
+    /// Part of the stream may not have been seen, so units have no begin until [`Self::resume`].
+    /// False where no unit has come before.
+    pub(super) const fn lose(&mut self) -> bool {
+        if matches!(self.kind, Kind::Fpdus) {
+            let Self { puts_crcs, has_markers, .. } = *self;
+            *self = Self { kind: Kind::Unseen, puts_crcs, has_markers, ..Self::new() };
+        }
+        matches!(self.kind, Kind::Unseen | Kind::Other)
+    }
+
+    /// The next unit begins behind `rest` bytes, at this place of Full Operation. False where that
+    /// is known already.
+    pub(super) const fn resume(&mut self, position: u64, rest: usize, has_markers: bool) -> bool {
+        if matches!(self.kind, Kind::Fpdus) {
+            return false;
+        }
+        let puts_crcs = self.puts_crcs;
+        *self = Self { kind: Kind::Fpdus, rest, position, puts_crcs, has_markers, ..Self::new() };
+        true
     }
 
     /// The next `len` bytes belong to no unit.
@@ -74,9 +104,11 @@ impl Frames {
     /// Markers stand in the stream, once start-up is over.
     pub(super) fn put_markers(&mut self) {
         self.has_markers = true;
-        if self.kind == Kind::Fpdus {
-            self.kind = Kind::Other;
-        }
+    }
+
+    /// True if that is so.
+    pub(super) const fn has_markers(&self) -> bool {
+        self.has_markers
     }
 
     /// CRCs are not in the stream from its next unit on, and are put in.
@@ -91,15 +123,24 @@ impl Frames {
 
     /// The next piece of `len` bytes, of which `peek` copies some from a place on.
     pub(super) fn next(&mut self, len: usize, mut peek: impl FnMut(usize, &mut [u8])) -> Piece {
-        let mut piece = Piece { len: 0, asks_for_markers: false, is_aside: false };
+        let mut piece = Piece { len: 0, asks_for_markers: false, is_aside: false, is_rest: false };
         if self.aside > 0 {
             piece.len = self.aside.min(len);
             piece.is_aside = true;
             self.aside -= piece.len;
             return piece;
         }
+        if self.kind == Kind::Unseen || self.rest > 0 {
+            piece.len = if self.kind == Kind::Unseen { len } else { self.rest.min(len) };
+            piece.is_rest = true;
+            self.rest = self.rest.saturating_sub(piece.len);
+            return piece;
+        }
         if self.left == 0 && self.kind != Kind::Other {
-            let header = if self.kind == Kind::Startup { FRAME_HEADER } else { LENGTH_FIELD };
+            let header = match self.kind {
+                Kind::Startup => FRAME_HEADER,
+                _ => self.length_at() + LENGTH_FIELD,
+            };
             let more = (header - self.have).min(len);
             peek(0, &mut self.head[self.have..self.have + more]);
             self.have += more;
@@ -120,9 +161,14 @@ impl Frames {
         self.left -= more;
         if self.left == 0 && self.kind == Kind::Startup {
             piece.asks_for_markers = Frame::asks_for_markers(&self.head);
-            self.kind = if self.has_markers { Kind::Other } else { Kind::Fpdus };
+            self.kind = Kind::Fpdus;
         }
         piece
+    }
+
+    /// Bytes before the length of the next unit.
+    const fn length_at(&self) -> usize {
+        Layout::leading(self.position, self.has_markers)
     }
 
     /// Bytes of the unit behind the header that was read.
@@ -130,13 +176,16 @@ impl Frames {
         let head = &self.head;
         match self.kind {
             Kind::Startup if is_startup(head) => Frame::missing(head),
-            Kind::Startup | Kind::Other => {
+            Kind::Startup | Kind::Unseen | Kind::Other => {
                 self.kind = Kind::Other;
                 0
             }
             Kind::Fpdus => {
-                let len = usize::from(u16::from_be_bytes([head[0], head[1]]));
-                len + trailer_len(len)
+                let at = self.length_at();
+                let len = usize::from(u16::from_be_bytes([head[at], head[at + 1]]));
+                let total = Layout::new(self.position, self.has_markers, len).total();
+                self.position += total as u64;
+                total - at - LENGTH_FIELD
             }
         }
     }
@@ -152,10 +201,14 @@ impl Frames {
 /// Puts the CRC into an FPDU.
 pub(super) fn put_crc(fpdu: &mut [u8]) {
     if let Some((covered, crc)) = fpdu.split_last_chunk_mut::<CRC_FIELD>() {
-        let mut digest = Digest::crc32c();
-        digest.update(covered);
-        *crc = digest.wire();
+        *crc = crc_of(covered);
     }
+}
+
+fn crc_of(covered: &[u8]) -> [u8; CRC_FIELD] {
+    let mut digest = Digest::crc32c();
+    digest.update(covered);
+    digest.wire()
 }
 
 /// True for the header of a start-up frame (RFC 5044 §7.1.1).
@@ -166,6 +219,8 @@ fn is_startup(header: &[u8; FRAME_HEADER]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use iwarp_proto::framing::{Frame as _, MAX_FRAME};
+    use iwarp_proto::mpa::tx::Framer;
     use proptest::prelude::*;
 
     use super::*;
@@ -221,19 +276,61 @@ mod tests {
         assert_eq!(units(&mut Frames::new(), &all.concat(), &[3, 20, 1, 1, 40_000]), all);
     }
 
+    /// FPDUs of such lengths with markers, from the begin of Full Operation on.
+    fn marked(lens: &[usize]) -> Vec<Vec<u8>> {
+        let mut framer = Framer::new(true, true);
+        let mut room = vec![0; MAX_FRAME];
+        let mut fpdu = |len: &usize| {
+            let fill = |at: usize, dst: &mut [u8], crc: Option<&mut Digest>| {
+                dst.fill(at as u8);
+                crc.into_iter().for_each(|crc| crc.update(dst));
+                Ok::<_, ()>(())
+            };
+            let total = framer.write(&mut room, &[0x41; 18], *len, fill).expect("it is there");
+            room[..total].to_vec()
+        };
+        lens.iter().map(&mut fpdu).collect()
+    }
+
     #[test]
-    fn markers_are_noticed() {
+    fn units_with_markers_are_found() {
         let mut frames = Frames::new();
         let frame = startup(0x80, b"");
         let piece = frames.next(20, |at, to| to.copy_from_slice(&frame[at..at + to.len()]));
         assert!(piece.asks_for_markers);
         frames.put_markers();
-        assert_eq!(units(&mut frames, &[0; 100_000], &[]).len(), 2);
+        let all = marked(&[0, 2000, 7, 471, 488, 60_000, 1]);
+        assert_eq!(units(&mut frames, &all.concat(), &[1, 1, 1, 1, 1, 1, 700, 3]), all);
         // Asked for by the other end before this one has begun.
         let mut frames = Frames::new();
         frames.put_markers();
-        let stream = [startup(0, b"x"), vec![0; 100_000]].concat();
-        assert_eq!(units(&mut frames, &stream, &[]).len(), 3);
+        let whole = [vec![startup(0, b"x")], all].concat();
+        assert_eq!(units(&mut frames, &whole.concat(), &[]), whole);
+    }
+
+    /// By the word of the connection, however calls cut the stream.
+    #[test]
+    fn units_are_found_again_in_the_middle_of_a_stream() {
+        let unmarked = [4000, 3000, 18].map(|len| fpdu(&vec![2; len]));
+        for (markers, all) in [(false, unmarked.to_vec()), (true, marked(&[4000, 900, 30]))] {
+            let (first, later) = all.split_first().expect("three");
+            let mut frames = Frames::new();
+            if markers {
+                frames.put_markers();
+            }
+            assert!(!frames.lose(), "start-up is still to come");
+            units(&mut frames, &startup(0x40, b"private"), &[]);
+            assert!(frames.lose());
+            let unseen = frames.next(1000, |_, _| unreachable!("it is left out"));
+            assert!(unseen.is_rest && unseen.len == 1000);
+            assert!(frames.resume(first.len() as u64, 300, markers));
+            assert!(!frames.resume(0, 0, markers), "it is known");
+            for (call, rest) in [(200, 200), (300, 100)] {
+                let piece = frames.next(call, |_, _| unreachable!("it is left out"));
+                assert!(piece.is_rest && piece.len == rest);
+            }
+            assert_eq!(units(&mut frames, &later.concat(), &[3, 20, 1, 700]), later);
+        }
     }
 
     proptest! {
@@ -264,7 +361,11 @@ mod tests {
 
         #[test]
         fn anything_may_come(stream in proptest::collection::vec(any::<u8>(), 1..2000)) {
-            prop_assert_eq!(units(&mut Frames::new(), &stream, &[]).concat(), stream);
+            prop_assert_eq!(units(&mut Frames::new(), &stream, &[]).concat(), &stream[..]);
+            for has_markers in [false, true] {
+                let mut fpdus = Frames { kind: Kind::Fpdus, has_markers, ..Frames::new() };
+                prop_assert_eq!(units(&mut fpdus, &stream, &[7, 100]).concat(), &stream[..]);
+            }
         }
     }
 }

@@ -29,7 +29,7 @@ mod stream;
 
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use iwarp_os::PerProcess;
@@ -39,11 +39,13 @@ pub(crate) use self::direct::Remote;
 pub(crate) use self::file::DELAY;
 use self::file::Output;
 pub use self::options::{Capture, CaptureError};
-pub(crate) use self::stream::{Tap, Watch};
+pub(crate) use self::stream::{NextUnit, Tap, Watch};
 
 static OUTPUT: PerProcess<OnceLock<Option<Output>>> = PerProcess::new();
 /// This process has a capture, or the one that it was forked from.
 static ON: AtomicBool = AtomicBool::new(false);
+/// The times that it has begun at the request of another process.
+static BEGUN: AtomicU32 = AtomicU32::new(0);
 
 /// True if there may be a capture.
 #[inline]
@@ -119,8 +121,16 @@ pub(crate) fn begin_later(capture: &Capture) -> io::Result<()> {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
     }
-    ON.store(true, Ordering::Relaxed);
+    BEGUN.fetch_add(1, Ordering::Relaxed);
+    ON.store(true, Ordering::Release);
     Ok(())
+}
+
+/// To be asked by one who has found that there is a capture.
+fn begun() -> u32 {
+    // The count was changed before.
+    fence(Ordering::Acquire);
+    BEGUN.load(Ordering::Relaxed)
 }
 
 /// Ends the capture for now.

@@ -43,17 +43,18 @@ impl Way {
     fn put_ip(&self, to: &mut Vec<u8>, protocol: u8, len: usize) {
         match (self.from.ip().to_canonical(), self.to.ip().to_canonical()) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
-                let begin = to.len();
                 let total = (20 + len).min(u16::MAX.into()) as u16;
-                to.extend([0x45, self.traffic_class]);
-                to.extend(total.to_be_bytes());
-                to.extend(self.identification.to_be_bytes());
-                to.extend(DONT_FRAGMENT.to_be_bytes());
-                to.extend([self.hop_limit, protocol, 0, 0]);
-                to.extend(source.octets());
-                to.extend(destination.octets());
-                let sum = checksum(&to[begin..]);
-                to[begin + 10..begin + 12].copy_from_slice(&sum.to_be_bytes());
+                let mut header = [0; 20];
+                header[..2].copy_from_slice(&[0x45, self.traffic_class]);
+                header[2..4].copy_from_slice(&total.to_be_bytes());
+                header[4..6].copy_from_slice(&self.identification.to_be_bytes());
+                header[6..8].copy_from_slice(&DONT_FRAGMENT.to_be_bytes());
+                header[8..10].copy_from_slice(&[self.hop_limit, protocol]);
+                header[12..16].copy_from_slice(&source.octets());
+                header[16..].copy_from_slice(&destination.octets());
+                let sum = checksum(&header);
+                header[10..12].copy_from_slice(&sum.to_be_bytes());
+                to.extend_from_slice(&header);
             }
             (source, destination) => {
                 let label = self.flow_label & 0xf_ffff;
@@ -89,12 +90,14 @@ impl Way {
     /// Appends IP and TCP headers. The checksum is left out, as where a card puts it in.
     pub(super) fn put_tcp(&self, to: &mut Vec<u8>, numbers: [u32; 2], flags: u8, len: usize) {
         self.put_ip(to, TCP, TCP_HEADER + len);
-        to.extend(self.from.port().to_be_bytes());
-        to.extend(self.to.port().to_be_bytes());
         let [sequence, acknowledged] = numbers;
-        to.extend(sequence.to_be_bytes());
-        to.extend(acknowledged.to_be_bytes());
-        to.extend([5 << 4, flags, 0xff, 0xff, 0, 0, 0, 0]);
+        let mut header = [0; TCP_HEADER];
+        header[..2].copy_from_slice(&self.from.port().to_be_bytes());
+        header[2..4].copy_from_slice(&self.to.port().to_be_bytes());
+        header[4..8].copy_from_slice(&sequence.to_be_bytes());
+        header[8..12].copy_from_slice(&acknowledged.to_be_bytes());
+        header[12..16].copy_from_slice(&[5 << 4, flags, 0xff, 0xff]);
+        to.extend_from_slice(&header);
     }
 
     /// Appends IP and UDP headers. The checksum is left out, as RoCE v2 may.

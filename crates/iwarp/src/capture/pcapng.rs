@@ -2,6 +2,7 @@
 
 //! Blocks of a pcapng file, in the order of bytes of x86-64 whichever the processor's is.
 
+use std::fmt::{self, Write as _};
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -77,6 +78,35 @@ pub(super) fn interface(to: &mut Vec<u8>, name: &str, description: &str, snap: u
     });
 }
 
+/// Texts one behind the other, whose room is used again.
+#[derive(Debug, Default)]
+pub(super) struct Texts {
+    all: String,
+    ends: Vec<usize>,
+}
+
+impl Texts {
+    pub(super) const fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub(super) fn push(&mut self, text: fmt::Arguments<'_>) {
+        // A text itself never fails.
+        let _ = self.all.write_fmt(text);
+        self.ends.push(self.all.len());
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.all.clear();
+        self.ends.clear();
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &str> {
+        let begins = std::iter::once(0).chain(self.ends.iter().copied());
+        begins.zip(&self.ends).map(|(begin, end)| &self.all[begin..*end])
+    }
+}
+
 /// The facts of a packet beside its bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct About<'a> {
@@ -85,26 +115,32 @@ pub(super) struct About<'a> {
     pub(super) sent: bool,
     /// Bytes that it had.
     pub(super) len: usize,
+    /// For [`super::file::Output::add`], which puts them behind others.
     pub(super) comments: &'a [String],
 }
 
-/// Appends a packet, whose bytes, or the first of them, `fill` appends.
-pub(super) fn packet(to: &mut Vec<u8>, about: &About<'_>, fill: impl FnOnce(&mut Vec<u8>)) {
+/// Appends a packet, whose bytes, or the first of them, `fill` appends, with these comments.
+pub(super) fn packet(
+    to: &mut Vec<u8>,
+    about: &About<'_>,
+    comments: &Texts,
+    fill: impl FnOnce(&mut Vec<u8>),
+) {
     let since = about.at.duration_since(UNIX_EPOCH).unwrap_or_default();
     let nanos = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
     block(to, PACKET, |body| {
-        body.extend(about.interface.to_le_bytes());
-        body.extend(((nanos >> 32) as u32).to_le_bytes());
-        body.extend((nanos as u32).to_le_bytes());
-        let lengths = body.len();
-        body.extend([0; 4]);
-        body.extend((about.len as u32).to_le_bytes());
+        let words = [about.interface, (nanos >> 32) as u32, nanos as u32, 0, about.len as u32];
+        let mut fields = [0; 20];
+        for (field, word) in fields.chunks_exact_mut(4).zip(words) {
+            field.copy_from_slice(&word.to_le_bytes());
+        }
+        body.extend_from_slice(&fields);
         let begin = body.len();
         fill(body);
         let kept = (body.len() - begin) as u32;
-        body[lengths..lengths + 4].copy_from_slice(&kept.to_le_bytes());
+        body[begin - 8..begin - 4].copy_from_slice(&kept.to_le_bytes());
         pad(body, begin);
-        for comment in about.comments {
+        for comment in comments.iter() {
             option(body, COMMENT, comment.as_bytes());
         }
         let direction: u32 = if about.sent { 2 } else { 1 };
@@ -160,9 +196,14 @@ mod tests {
         section(&mut file, "a comment");
         assert_eq!(interfaces(&mut BufReader::new(Cursor::new(&file))).unwrap(), Some(0));
         interface(&mut file, "one", "first", 128);
-        let about =
-            About { interface: 0, at: UNIX_EPOCH, sent: true, len: 7, comments: &["x".to_owned()] };
-        packet(&mut file, &about, |body| body.extend([1, 2, 3]));
+        let about = About { interface: 0, at: UNIX_EPOCH, sent: true, len: 7, comments: &[] };
+        let mut comments = Texts::default();
+        comments.push(format_args!("number {}", 1));
+        comments.push(format_args!("the second"));
+        packet(&mut file, &about, &comments, |body| body.extend([1, 2, 3]));
+        for comment in [&b"\x01\0\x08\0number 1"[..], b"\x01\0\x0a\0the second\0\0"] {
+            assert!(file.windows(comment.len()).any(|part| part == comment), "{file:?}");
+        }
         interface(&mut file, "two", "second", 128);
         assert_eq!(interfaces(&mut BufReader::new(Cursor::new(&file))).unwrap(), Some(2));
         assert_eq!(file.len() % 4, 0);
