@@ -2,6 +2,7 @@
 
 //! A process's answer to the question what it is doing, and what the system tells of it.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
@@ -14,9 +15,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::tell;
+use super::times::Times;
 
 /// The time for which a process may not answer: its worker may wait for a CPU.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Seconds for which a process can be watched.
+const LONGEST: u64 = 7200;
 
 /// A process that has a device.
 #[derive(Debug)]
@@ -40,6 +44,16 @@ pub(super) struct Facts {
     pub(super) srq: Vec<SharedReceives>,
     pub(super) cm_id: Vec<Id>,
     pub(super) call: Vec<Call>,
+    pub(super) device: Vec<Device>,
+}
+
+/// A device as the program has opened it.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Deserialize, Serialize)]
+#[serde(default)]
+pub(super) struct Device {
+    pub(super) name: String,
+    /// `up`, or `down` on purpose.
+    pub(super) link: String,
 }
 
 #[derive(Clone, PartialEq, Eq, Default, Debug, Deserialize, Serialize)]
@@ -78,6 +92,9 @@ pub(super) struct QueuePair {
     pub(super) packets: Option<Packets>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) counters: Option<serde_json::Map<String, Value>>,
+    /// Of requests since somebody watches.
+    #[serde(skip_serializing_if = "Times::is_empty")]
+    pub(super) times: Times,
 }
 
 /// The oldest send work request that has not ended.
@@ -178,15 +195,18 @@ pub(super) struct Call {
     pub(super) waits: String,
 }
 
+/// The one of that number, or all that this user may ask.
+fn chosen(pid: Option<u32>) -> Result<BTreeSet<Answering>> {
+    Ok(match pid {
+        None => answering(),
+        Some(pid) => [tell::find(pid)?].into(),
+    })
+}
+
 impl Process {
     /// All that this user may ask.
     pub(super) fn all() -> Vec<Self> {
-        // At once: some may not answer.
-        thread::scope(|scope| {
-            let asked: Vec<_> =
-                answering().into_iter().map(|one| scope.spawn(move || Self::of(one))).collect();
-            asked.into_iter().filter_map(|asked| asked.join().ok()).collect()
-        })
+        Self::each(answering(), Self::of)
     }
 
     /// The one of that number.
@@ -196,10 +216,29 @@ impl Process {
 
     /// The one of that number, or all that this user may ask.
     pub(super) fn wanted(pid: Option<u32>) -> Result<Vec<Self>> {
-        match pid {
-            None => Ok(Self::all()),
-            Some(pid) => Ok(vec![Self::find(pid)?]),
-        }
+        Ok(Self::each(chosen(pid)?, Self::of))
+    }
+
+    /// As [`Self::wanted`]; they take the times of their requests from now on, for so long.
+    pub(super) fn watched(pid: Option<u32>, time: Duration) -> Result<Vec<Self>> {
+        let wish = format!("watch {}", time.as_secs().clamp(1, LONGEST));
+        Ok(Self::each(chosen(pid)?, |one| {
+            let process = Self::of(one);
+            if process.answer.is_ok() {
+                // One with an older library has no times.
+                let _ = ask(one, &wish, PATIENCE);
+            }
+            process
+        }))
+    }
+
+    /// Asks all at once: some may not answer.
+    fn each(all: BTreeSet<Answering>, ask: impl Fn(Answering) -> Self + Sync) -> Vec<Self> {
+        let ask = &ask;
+        thread::scope(|scope| {
+            let asked: Vec<_> = all.into_iter().map(|one| scope.spawn(move || ask(one))).collect();
+            asked.into_iter().filter_map(|asked| asked.join().ok()).collect()
+        })
     }
 
     fn of(one: Answering) -> Self {

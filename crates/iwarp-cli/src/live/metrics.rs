@@ -10,46 +10,64 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::facts::{Facts, Process, QueuePair};
+use super::times::Times;
 
 /// Print the numbers of running processes as OpenMetrics, or serve them to Prometheus.
 ///
 /// Of all processes of this user that use this library; of all users for root. Numbers that end in
 /// _total are of the queue pairs that exist, so they begin anew with each of these.
+///
+/// With --times processes take the times of send work requests, from post until the completion can
+/// be polled, of those that have completions and end well. That costs them two looks at the clock
+/// for each request, and ends five minutes after the last look.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Serve them by HTTP at this address, under every path
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
+    /// Also the times of send work requests, which processes take from the first look on
+    #[arg(long)]
+    times: bool,
 }
 
 const EXAMPLES: &str = "\
 Examples:
   iwarp metrics                                 print them once
-  iwarp metrics --listen 127.0.0.1:9471         for a scrape target of Prometheus";
+  iwarp metrics --listen 127.0.0.1:9471         for a scrape target of Prometheus
+  iwarp metrics --listen 127.0.0.1:9471 --times with a histogram of the times of requests";
 
 const CONTENT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// The time that one who asks may take.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// The time for which processes take times behind a look.
+const WATCH: Duration = Duration::from_secs(300);
+/// Buckets of times are as wide as the one before and all before that, from 256 ns to 17 s.
+const BUCKETS: std::ops::RangeInclusive<u32> = 8..=34;
 /// Bytes of a request that are read at most.
 const MOST: u64 = 16 << 10;
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let Some(addr) = args.listen else {
-        print!("{}", text(&Process::all()));
+        print!("{}", text(&look(args.times)?));
         return Ok(());
     };
     let listener = TcpListener::bind(addr).with_context(|| format!("--listen {addr}"))?;
     eprintln!("listening on {}", listener.local_addr()?);
     for stream in listener.incoming() {
         // One that goes away, or asks nonsense, is its own problem.
-        let _ = stream.and_then(serve);
+        let _ = stream.and_then(|stream| serve(stream, args.times));
     }
     Ok(())
 }
 
+/// The processes at this moment.
+fn look(times: bool) -> Result<Vec<Process>> {
+    if times { Process::watched(None, WATCH) } else { Ok(Process::all()) }
+}
+
 /// Answers one request (HTTP/1.1, RFC 9112), and closes.
-fn serve(mut stream: TcpStream) -> io::Result<()> {
+fn serve(mut stream: TcpStream, times: bool) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut lines = BufReader::new(io::Read::take(&stream, MOST)).lines();
@@ -60,7 +78,10 @@ fn serve(mut stream: TcpStream) -> io::Result<()> {
         }
     }
     let (status, kind, body) = match request.split(' ').next() {
-        Some("GET") => ("200 OK", CONTENT, text(&Process::all())),
+        Some("GET") => {
+            let all = look(times).map_err(io::Error::other)?;
+            ("200 OK", CONTENT, text(&all))
+        }
         _ => ("405 Method Not Allowed", "text/plain", "only GET\n".to_owned()),
     };
     let length = body.len();
@@ -147,8 +168,32 @@ fn text(all: &[Process]) -> String {
             }
         }
     }
+    add_times(&mut text, all);
     text.push_str("# EOF\n");
     text
+}
+
+/// A histogram of the times of each process that has some.
+fn add_times(text: &mut String, all: &[Process]) {
+    let name = "iwarp_send_request_seconds";
+    let _ = writeln!(text, "# TYPE {name} histogram\n# UNIT {name} seconds");
+    let _ = writeln!(text, "# HELP {name} Times of send requests, from post to completion.");
+    for process in all {
+        let mut times = Times::default();
+        let of = |facts: &Facts| facts.qp.iter().for_each(|qp| times.add(&qp.times));
+        process.facts().into_iter().for_each(of);
+        if times.is_empty() {
+            continue;
+        }
+        let labels = labels(process);
+        for power in BUCKETS {
+            let nanos = 1_u64 << power;
+            // A bucket of the process ends right before a power of two.
+            let (count, end) = (times.within(nanos), nanos as f64 / 1e9);
+            let _ = writeln!(text, "{name}_bucket{{{labels},le=\"{end}\"}} {count}");
+        }
+        let _ = writeln!(text, "{name}_bucket{{{labels},le=\"+Inf\"}} {}", times.count());
+    }
 }
 
 fn labels(process: &Process) -> String {
@@ -162,7 +207,8 @@ mod tests {
 
     #[test]
     fn numbers_are_of_each_process() {
-        let qp = QueuePair { connected: true, sends: 3, ended: 7, ..QueuePair::default() };
+        let times = Times::from([(255, 2), (300, 5), (1 << 40, 1)]);
+        let qp = QueuePair { connected: true, sends: 3, ended: 7, times, ..QueuePair::default() };
         let facts = Facts { qp: vec![qp.clone(), qp], ..Facts::default() };
         let process = Process {
             pid: 12,
@@ -180,11 +226,19 @@ mod tests {
         };
         let text = text(&[process, silent]);
         let labels = "{pid=\"12\",program=\"a \\\"b\\\"\"}";
+        let inner = labels.trim_matches(['{', '}']);
+        let bucket = |end, count| {
+            format!("iwarp_send_request_seconds_bucket{{{inner},le=\"{end}\"}} {count}")
+        };
         for line in [
             format!("iwarp_process{labels} 1"),
             "iwarp_process{pid=\"13\",program=\"c\"} 0".to_owned(),
             format!("iwarp_send_requests{labels} 6"),
             format!("iwarp_send_requests_ended_total{labels} 14"),
+            bucket("0.000000256", 4),
+            bucket("0.000000512", 14),
+            bucket("17.179869184", 14),
+            bucket("+Inf", 16),
         ] {
             assert!(text.lines().any(|found| found == line), "{line} in:\n{text}");
         }

@@ -5,6 +5,7 @@
 //! ```text
 //!   facts      a process's answer, and what the system tells of it
 //!   rates      what moves between two answers
+//!   times      of requests, from post to completion
 //!   tell       wishes to a process
 //!   ps         the processes
 //!   top        all of them on a screen, with what moves
@@ -25,5 +26,6 @@ pub(crate) mod resource;
 pub(crate) mod set;
 pub(crate) mod statistic;
 mod tell;
+mod times;
 pub(crate) mod top;
 pub(crate) mod why;

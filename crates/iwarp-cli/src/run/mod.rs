@@ -65,7 +65,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "RULES|@FILE")]
     faults: Option<String>,
     /// Have the program's use of verbs checked, and misuse told on standard error: report, abort,
-    /// and behind commas exitcode=NUMBER, suppressions=FILE; alone it is report,exitcode=66
+    /// and behind commas strict, exitcode=NUMBER, suppressions=FILE; alone it is report,exitcode=66
     #[arg(
         long, value_name = "WISH", num_args = 0..=1, require_equals = true,
         default_missing_value = "report,exitcode=66",

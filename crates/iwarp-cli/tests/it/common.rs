@@ -2,6 +2,7 @@
 
 //! Running the command.
 
+pub(crate) mod busy;
 pub(crate) mod server;
 
 use std::process::{Command, Output};
@@ -40,6 +41,18 @@ pub(crate) fn within<T>(
         assert!(!late, "waited too long for {what}");
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Waits until so many messages have come to the first queue pair of the process, and returns how
+/// many.
+pub(crate) fn messages(pid: &str, least: u64) -> u64 {
+    within(Duration::from_secs(20), "traffic", || {
+        let counts = stdout(&run(&["statistic", "-j", "-p", pid]));
+        // There is none before it has a device.
+        let counts: serde_json::Value = serde_json::from_str(&counts).ok()?;
+        let count = counts.as_array()?.first()?["rx_messages"].as_u64()?;
+        (count >= least).then_some(count)
+    })
 }
 
 /// The output that it printed.

@@ -206,14 +206,18 @@ fn no_other_user_sees_the_objects() {
 #[test]
 fn queue_pairs_are_listed_as_they_are_now() {
     let mut scene = Scene::new("pairs");
-    let common = ["ibv_rc_pingpong", "-d", "a", "-g", "0", "-p", "7613", "-n", "100000000"];
+    let options = ["-d", "a", "-g", "0", "-p", "7613", "-n", "100000000"];
+    let common = [&["env", "IWARP_LOCAL=auto", "ibv_rc_pingpong"][..], &options].concat();
     let server = scene.start(&common);
     scene.wait_for(&["qp"], |found| found.len() == 1);
     // It may not listen yet.
     let script = format!("until {} 127.0.0.1; do :; done", common.join(" "));
     scene.start(&["sh", "-c", &script]);
-    let connected = |found: &[Value]| found.len() == 2 && found.iter().all(|p| p["state"] == "RTS");
-    let pairs = scene.wait_for(&["qp"], connected);
+    // Programs bring queue pairs to RTS before these have found each other. One that has not waits
+    // on for a client that is gone.
+    let is_connected = |p: &Value| p["state"] == "RTS" && p["drv_local_path"] == "rings";
+    let connected = |found: &[Value]| found.len() == 2 && found.iter().all(is_connected);
+    let pairs = scene.wait_for(&["-dd", "qp"], connected);
     for (one, other) in [(0, 1), (1, 0)] {
         let (one, other) = (&pairs[one], &pairs[other]);
         assert_eq!(one["rqpn"], other["lqpn"]);

@@ -408,14 +408,14 @@ fn a_server_is_reached_by_ipv4_and_ipv6_with_the_port_beside() {
 }
 
 /// A running `iwarp perf --server`; killed when it is dropped.
-struct Server {
-    process: Child,
-    port: String,
+pub(crate) struct Server {
+    pub(crate) process: Child,
+    pub(crate) port: String,
     _stdout: BufReader<ChildStdout>,
 }
 
 impl Server {
-    fn start(arguments: &[&str]) -> Self {
+    pub(crate) fn start(arguments: &[&str]) -> Self {
         Self::start_at(&[&["--bind", "127.0.0.1", "--port", "0"], arguments].concat())
     }
 

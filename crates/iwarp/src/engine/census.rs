@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use iwarp_os::PerProcess;
 
@@ -29,11 +30,18 @@ pub(crate) enum Kind {
     SharedReceives,
     Id,
     Call,
+    Device,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::QueuePair, Self::CompletionQueue, Self::SharedReceives, Self::Id, Self::Call];
+    pub(crate) const ALL: [Self; 6] = [
+        Self::QueuePair,
+        Self::CompletionQueue,
+        Self::SharedReceives,
+        Self::Id,
+        Self::Call,
+        Self::Device,
+    ];
 
     /// The member of a description that has them.
     pub(crate) const fn name(self) -> &'static str {
@@ -43,6 +51,7 @@ impl Kind {
             Self::SharedReceives => "srq",
             Self::Id => "cm_id",
             Self::Call => "call",
+            Self::Device => "device",
         }
     }
 }
@@ -51,6 +60,14 @@ impl Kind {
 pub(crate) trait Described: Send + Sync {
     /// Adds what there is to know. It may lock the object for a moment.
     fn describe(&self, to: &mut Object);
+    /// Its completions may have faults on purpose from now on.
+    fn have_faults(self: Arc<Self>) {}
+    /// Somebody watches the times of its requests, until then by the system's clock.
+    fn watch(&self, _until: Duration) {}
+    /// The ports of the process have gone down, or are up again.
+    fn cable(&self, _is_pulled: bool) {}
+    /// A capture has begun.
+    fn have_capture(self: Arc<Self>) {}
 }
 
 /// The object is described from now on, until [`leave`]. The caller has made sure of memory for a
@@ -66,14 +83,46 @@ pub(crate) fn leave(place: Place) {
     drop(gone);
 }
 
+/// The objects of a kind, `most` at most.
+fn of_kind(kind: Kind, most: usize) -> Vec<Weak<dyn Described>> {
+    let all = all();
+    let range = all.range((kind, 0)..=(kind, u64::MAX));
+    range.take(most).map(|(_, object)| Weak::clone(object)).collect()
+}
+
+/// The completions of all queue pairs may have faults on purpose from now on.
+pub(crate) fn have_faults() {
+    each(Kind::QueuePair, Described::have_faults);
+}
+
+/// Somebody watches the times of the requests of all queue pairs, until then by the system's
+/// clock.
+pub(crate) fn watch(until: Duration) {
+    each(Kind::QueuePair, |one| one.watch(until));
+}
+
+/// The ports of the process have gone down, or are up again.
+pub(crate) fn cable(is_pulled: bool) {
+    // The events come behind all that follows from it.
+    for kind in [Kind::QueuePair, Kind::Device] {
+        each(kind, |one| one.cable(is_pulled));
+    }
+}
+
+/// A capture has begun, and the streams of all queue pairs tell it where they stand. To be called
+/// by a worker, which moves none at this moment.
+pub(crate) fn have_capture() {
+    each(Kind::QueuePair, Described::have_capture);
+}
+
+/// Tells each object of a kind that lives.
+fn each(kind: Kind, tell: impl FnMut(Arc<dyn Described>)) {
+    of_kind(kind, usize::MAX).iter().filter_map(Weak::upgrade).for_each(tell);
+}
+
 /// Descriptions of all objects of a kind, `most` at most.
 pub(crate) fn describe(kind: Kind, most: usize) -> Vec<Object> {
-    let objects: Vec<_> = {
-        let all = all();
-        let range = all.range((kind, 0)..=(kind, u64::MAX));
-        range.take(most).map(|(_, object)| Weak::clone(object)).collect()
-    };
-    let living = objects.into_iter().filter_map(|object| {
+    let living = of_kind(kind, most).into_iter().filter_map(|object| {
         let object = object.upgrade()?;
         let mut description = Object::new();
         object.describe(&mut description);

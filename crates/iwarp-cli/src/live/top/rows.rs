@@ -10,6 +10,7 @@ use comfy_table::presets::NOTHING;
 
 use crate::live::facts::{Facts, Process, QueuePair, silence};
 use crate::live::rates::{Rates, earlier, find, short};
+use crate::live::times::{self, Times};
 
 /// A line for each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,8 +68,10 @@ impl Order {
 }
 
 /// The names of the columns.
-pub(super) const COLUMNS: [&str; 11] =
-    ["PID", "PROGRAM", "QP", "STATE", "WAY", "REQ/s", "B/s", "MSG/s", "SENDS", "RECVS", "UNPOLLED"];
+pub(super) const COLUMNS: [&str; 13] = [
+    "PID", "PROGRAM", "QP", "STATE", "WAY", "REQ/s", "B/s", "MSG/s", "P50", "P99", "SENDS",
+    "RECVS", "UNPOLLED",
+];
 
 /// A line of the table.
 #[derive(Debug)]
@@ -135,9 +138,15 @@ impl Rows {
         self.counts[1] += facts.qp.len();
         self.counts[2] += connected;
         match scope {
-            Scope::Processes => self.rows.push(of_process(process, facts, rates, connected)),
+            Scope::Processes => {
+                let mut times = Times::default();
+                facts.qp.iter().for_each(|qp| times.add(&new_times(find(before, qp), qp)));
+                self.rows.push(of_process(process, facts, (rates, times), connected));
+            }
             Scope::QueuePairs => self.rows.extend(facts.qp.iter().map(|qp| {
-                of_queue_pair(process, facts, qp, Rates::of(find(before, qp), qp, time))
+                let before = find(before, qp);
+                let moved = (Rates::of(before, qp, time), new_times(before, qp));
+                of_queue_pair(process, facts, qp, moved)
             })),
         }
     }
@@ -179,7 +188,15 @@ impl Rows {
     }
 }
 
-fn of_queue_pair(process: &Process, facts: &Facts, qp: &QueuePair, rates: Rates) -> Row {
+/// Times of requests that have ended since the look before.
+fn new_times(before: Option<&QueuePair>, now: &QueuePair) -> Times {
+    before.map_or_else(Times::default, |before| now.times.since(&before.times))
+}
+
+/// Rates, and times of requests.
+type Moved = (Rates, Times);
+
+fn of_queue_pair(process: &Process, facts: &Facts, qp: &QueuePair, moved: Moved) -> Row {
     let unpolled =
         |number| facts.cq.iter().find(|cq| cq.number == number).map_or(0, |cq| cq.waiting);
     let mut waiting = unpolled(qp.send_cq);
@@ -189,13 +206,13 @@ fn of_queue_pair(process: &Process, facts: &Facts, qp: &QueuePair, rates: Rates)
     row(
         process,
         qp.number,
-        rates,
+        moved,
         [qp.number.to_string(), qp.state.clone(), way(qp).to_owned()],
         [format!("{}/{}", qp.sends, qp.depth), qp.receives.to_string(), waiting.to_string()],
     )
 }
 
-fn of_process(process: &Process, facts: &Facts, rates: Rates, connected: usize) -> Row {
+fn of_process(process: &Process, facts: &Facts, moved: Moved, connected: usize) -> Row {
     let sum = |of: fn(&QueuePair) -> u64| facts.qp.iter().map(of).sum::<u64>();
     let mut ways: Vec<_> = facts.qp.iter().filter(|qp| qp.connected).map(way).collect();
     ways.sort_unstable();
@@ -204,7 +221,7 @@ fn of_process(process: &Process, facts: &Facts, rates: Rates, connected: usize) 
     row(
         process,
         0,
-        rates,
+        moved,
         [facts.qp.len().to_string(), format!("{connected} up"), ways.join("+")],
         [sum(|qp| qp.sends).to_string(), sum(|qp| qp.receives).to_string(), waiting.to_string()],
     )
@@ -213,11 +230,13 @@ fn of_process(process: &Process, facts: &Facts, rates: Rates, connected: usize) 
 fn row(
     process: &Process,
     number: u64,
-    rates: Rates,
+    (rates, times): Moved,
     [qp, state, way]: [String; 3],
     [sends, receives, unpolled]: [String; 3],
 ) -> Row {
     let Rates { requests, octets, messages } = rates;
+    let within =
+        |thousandths| times.within_which(thousandths).map_or_else(|| "-".to_owned(), times::short);
     let cells = [
         process.pid.to_string(),
         process.name.clone(),
@@ -227,6 +246,8 @@ fn row(
         short(requests),
         short(octets),
         short(messages),
+        within(500),
+        within(990),
         sends,
         receives,
         unpolled,
@@ -262,6 +283,8 @@ pub(super) mod tests {
             ended: octets / 10,
             octets,
             stream: Some(Stream { path: "memory".to_owned(), ..Stream::default() }),
+            // Each byte takes a microsecond.
+            times: Times::from([(octets * 1000, octets)]),
             ..QueuePair::default()
         }
     }
@@ -288,8 +311,8 @@ pub(super) mod tests {
         assert_eq!(
             cells,
             [
-                "12 busy 8 Rts memory 9.0k 90k 0 3/16 0 5",
-                "12 busy 7 Rts memory 100 1.0k 0 3/16 0 5"
+                "12 busy 8 Rts memory 9.0k 90k 0 90ms 90ms 3/16 0 5",
+                "12 busy 7 Rts memory 100 1.0k 0 1.0ms 1.0ms 3/16 0 5"
             ]
         );
         let by_number = rows(Scope::QueuePairs, Order::Pid);
@@ -300,7 +323,7 @@ pub(super) mod tests {
     fn lines_of_processes_are_sums() {
         let table = rows(Scope::Processes, Order::Requests);
         let cells: Vec<_> = table.cells().map(|cells| cells.join(" ")).collect();
-        assert_eq!(cells, ["12 busy 2 2 up memory 9.1k 91k 0 6 0 5"]);
+        assert_eq!(cells, ["12 busy 2 2 up memory 9.1k 91k 0 90ms 90ms 6 0 5"]);
         let text = table.text();
         assert!(text.starts_with("2 processes, 2 queue pairs, 2 connected   9.1k requests/s"));
         assert!(text.contains("busy (process 13) does not answer"), "{text}");

@@ -11,7 +11,7 @@ use ratatui::widgets::{Paragraph, Row, Table};
 use super::rows::{COLUMNS, Rows};
 
 /// Widths of the columns.
-const WIDTHS: [u16; COLUMNS.len()] = [8, 16, 10, 6, 7, 7, 7, 7, 11, 7, 8];
+const WIDTHS: [u16; COLUMNS.len()] = [8, 16, 10, 6, 7, 7, 7, 7, 6, 6, 11, 7, 8];
 
 /// `stands`: the time is stopped.
 pub(super) fn draw(frame: &mut Frame<'_>, rows: &Rows, stands: bool) {
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn all_is_on_the_screen() {
-        let lines = screen(110, 8);
+        let lines = screen(124, 8);
         assert!(lines[0].starts_with("2 processes, 2 queue pairs"), "{lines:#?}");
         assert!(lines[1].starts_with("PID      PROGRAM"), "{lines:#?}");
         assert!(lines[2].starts_with("12       busy") && lines[2].contains("90k"), "{lines:#?}");

@@ -101,8 +101,8 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
 
 fn findings(now: &Process, before: &Facts, facts: &Facts, others: &[Process]) -> Vec<Finding> {
     let peers = Peers::new(now, others);
-    let mut findings: Vec<_> =
-        facts.qp.iter().map(|qp| qp::finding(qp, before, facts, &peers)).collect();
+    let mut findings = Vec::from_iter(others::of_ports(now.pid, facts));
+    findings.extend(facts.qp.iter().map(|qp| qp::finding(qp, before, facts, &peers)));
     findings.extend(others::findings(before, facts));
     findings
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Completion queues, ids of the connection manager and calls that wait.
+//! Ports that are down; completion queues, ids of the connection manager and calls that wait.
 
 use super::Finding;
 use crate::live::facts::{Call, CompletionQueue, Facts, Id};
@@ -29,6 +29,17 @@ pub(super) fn findings(before: &Facts, facts: &Facts) -> Vec<Finding> {
         moves: before.call.iter().all(|was: &Call| was.number != call.number),
     });
     queues.chain(ids).chain(calls).collect()
+}
+
+/// Ports that are down on purpose.
+pub(super) fn of_ports(pid: u32, facts: &Facts) -> Option<Finding> {
+    facts.device.iter().any(|device| device.link == "down").then(|| Finding {
+        what: "the ports of the process".to_owned(),
+        reasons: vec![format!(
+            "They are down on purpose: nothing passes until iwarp set {pid} link=up."
+        )],
+        moves: false,
+    })
 }
 
 fn of_queue(cq: &CompletionQueue, was: Option<&CompletionQueue>) -> Option<String> {

@@ -11,16 +11,18 @@
 //!   counters   operations and bytes of a queue pair, by kind
 //!   remarks    requests and completions as comments of a capture
 //!   requests   the requests of a queue pair that are under way, in the order of its queues
+//!   times      of requests from post to completion, while somebody watches
 //! ```
 
 mod counters;
 mod remarks;
 mod requests;
+mod times;
 
 use std::fmt::Debug;
 use std::sync::Arc;
 
-pub use iwarp_mem::{AccessObserver, Span};
+pub use iwarp_mem::{AccessObserver, Span, Store};
 use iwarp_types::{RecvRequest, SendRequest, WorkCompletion};
 
 pub use self::counters::{Counters, Operations};

@@ -3,7 +3,7 @@
 //! The observer behind the comments of a capture: the work requests that packets carry, and the
 //! completions that they lead to.
 
-use iwarp_mem::{AccessObserver, Span};
+use iwarp_mem::AccessObserver;
 use iwarp_types::{RecvRequest, SendRequest, WorkCompletion};
 
 use super::{Call, Observer, SomeObserver};
@@ -14,19 +14,8 @@ use crate::engine::event::AsyncEvent;
 #[derive(Debug)]
 pub(crate) struct Remarks(pub(crate) Option<SomeObserver>);
 
-impl AccessObserver for Remarks {
-    fn gathered(&self, qp: u32, span: Span) {
-        if let Some(other) = &self.0 {
-            other.gathered(qp, span);
-        }
-    }
-
-    fn placed(&self, qp: u32, span: Span) {
-        if let Some(other) = &self.0 {
-            other.placed(qp, span);
-        }
-    }
-}
+/// The other observer hears of them from the memory itself.
+impl AccessObserver for Remarks {}
 
 impl Observer for Remarks {
     fn called(&self, call: &Call<'_>) {

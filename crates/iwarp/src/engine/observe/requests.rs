@@ -9,11 +9,14 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use iwarp_mem::OutOfMemory;
+use iwarp_os::clock;
 use iwarp_types::{RecvRequest, SendRequest, WcStatus, WorkCompletion};
 
 use super::counters::{Counters, Kind};
+use super::times::Times;
 use super::{Observer, SomeObserver};
 
 /// A queue pair whose requests are counted, or told to an observer. Its endpoint's lock keeps it.
@@ -28,14 +31,20 @@ pub(crate) struct Observed {
     /// Receives under way, of a queue of its own.
     receives: u64,
     observer: Option<Arc<dyn Observer>>,
+    /// It is here only for those who watch: what was posted before is not counted.
+    joined: bool,
+    /// There while somebody watches.
+    times: Option<Box<Times>>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Posted {
     wr_id: u64,
     octets: u32,
-    /// `None`: the library's own.
+    /// `None`: the library's own, or posted before it was counted.
     kind: Option<Kind>,
+    /// The time of its post, while somebody watches.
+    at: Option<Duration>,
 }
 
 impl Observed {
@@ -52,8 +61,84 @@ impl Observed {
         let mut sends = VecDeque::new();
         sends.try_reserve_exact(depth).map_err(|_| OutOfMemory)?;
         let observer = observer.map(|SomeObserver(observer)| observer);
-        let counters = Counters::default();
-        Ok(Box::new(Self { qp, counters, sends, ahead: 0, receives: 0, observer }))
+        Ok(Box::new(Self {
+            qp,
+            counters: Counters::default(),
+            sends,
+            ahead: 0,
+            receives: 0,
+            observer,
+            joined: false,
+            times: None,
+        }))
+    }
+
+    /// For one that has posted already: so many requests have not ended, and of so many the end
+    /// was not told yet.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::new`].
+    pub(crate) fn join(
+        qp: u32,
+        depth: usize,
+        outstanding: usize,
+        untold: u32,
+    ) -> Result<Box<Self>, OutOfMemory> {
+        let mut this = Self::new(qp, depth.max(outstanding), None)?;
+        let unknown = Posted { wr_id: 0, octets: 0, kind: None, at: None };
+        this.sends.resize(outstanding, unknown);
+        this.ahead = untold.saturating_sub(outstanding as u32);
+        this.joined = true;
+        Ok(this)
+    }
+
+    /// Somebody watches until then.
+    ///
+    /// # Errors
+    ///
+    /// When there is no memory for the times.
+    pub(crate) fn watch(&mut self, until: Duration) -> Result<(), OutOfMemory> {
+        match &mut self.times {
+            Some(times) => times.extend(until),
+            None => self.times = Some(Times::new(until)?),
+        }
+        Ok(())
+    }
+
+    /// The times of requests since somebody watches.
+    pub(crate) fn times(&self) -> Option<&Times> {
+        self.times.as_deref()
+    }
+
+    /// It was here for those who watch, and none does any more.
+    pub(crate) const fn is_over(&self) -> bool {
+        self.joined && self.times.is_none()
+    }
+
+    /// A request is carried out, and is posted then.
+    pub(crate) fn begins(&mut self) {
+        if let Some(times) = &mut self.times {
+            times.begins(clock::now());
+        }
+    }
+
+    /// It is not posted.
+    pub(crate) fn is_refused(&mut self) {
+        if let Some(times) = &mut self.times {
+            times.forget_begun();
+        }
+    }
+
+    /// The time of a post, if somebody watches.
+    #[cold]
+    fn time_of_post(&mut self) -> Option<Duration> {
+        let (times, now) = (self.times.as_mut()?, clock::now());
+        if times.is_over(now) {
+            self.times = None;
+            return None;
+        }
+        Some(times.posted(now))
     }
 
     /// A request was posted, with which so many have not ended as far as the core knows; `None` if
@@ -67,10 +152,11 @@ impl Observed {
         if self.sends.len() == self.sends.capacity() {
             self.make_room(outstanding());
         }
+        let at = if self.times.is_some() { self.time_of_post() } else { None };
         let kind = (!request.internal).then(|| Kind::of(&request.op));
         // Messages have 2^32 - 1 octets at most.
         let octets = request.payload.len() as u32;
-        self.sends.push_back(Posted { wr_id: request.wr_id, octets, kind });
+        self.sends.push_back(Posted { wr_id: request.wr_id, octets, kind, at });
         if let Some(kind) = kind {
             self.counters.posted(kind);
             if let Some(observer) = &self.observer {
@@ -111,7 +197,7 @@ impl Observed {
 
     fn end_silently(&mut self, count: usize) {
         let count = count.min(self.sends.len());
-        for Posted { wr_id, octets, kind } in self.sends.drain(..count) {
+        for Posted { wr_id, octets, kind, .. } in self.sends.drain(..count) {
             let Some(kind) = kind else { continue };
             self.counters.ended(kind, true, octets);
             if let Some(observer) = &self.observer {
@@ -131,9 +217,13 @@ impl Observed {
     /// A send work request has a completion.
     #[inline]
     pub(crate) fn completed(&mut self, completion: &WorkCompletion) {
-        let Some(Posted { octets, kind, .. }) = self.sends.pop_front() else { return };
+        let Some(Posted { octets, kind, at, .. }) = self.sends.pop_front() else { return };
         let Some(kind) = kind else { return };
-        self.counters.ended(kind, completion.status == WcStatus::Success, octets);
+        let is_good = completion.status == WcStatus::Success;
+        if let (Some(at), Some(times), true) = (at, &mut self.times, is_good) {
+            times.ended(clock::now().saturating_sub(at));
+        }
+        self.counters.ended(kind, is_good, octets);
         self.tell(completion);
     }
 
@@ -161,8 +251,9 @@ impl Observed {
         self.ahead = 0;
     }
 
-    pub(crate) const fn counters(&self) -> Counters {
-        self.counters
+    /// `None` where it does not know all requests since the queue pair was made.
+    pub(crate) fn counters(&self) -> Option<Counters> {
+        (!self.joined).then_some(self.counters)
     }
 }
 
@@ -200,7 +291,7 @@ mod tests {
         observed.ended_silently(1);
         observed.completed(&completion(WcOp::Write, WcStatus::Success));
         observed.completed(&completion(WcOp::Send, WcStatus::Flushed));
-        let Counters { sends, writes, .. } = observed.counters();
+        let Counters { sends, writes, .. } = observed.counters().unwrap();
         assert_eq!((counts(sends), counts(writes)), ([2, 1, 1, 3], [1, 1, 0, 5]));
     }
 
@@ -209,11 +300,11 @@ mod tests {
         let mut observed = observed();
         (0..3).for_each(|n| observed.posted(&write(n), || Some(n as usize + 1)));
         observed.catch_up(1);
-        assert_eq!(counts(observed.counters().writes), [3, 2, 0, 10]);
+        assert_eq!(counts(observed.counters().unwrap().writes), [3, 2, 0, 10]);
         // The core tells of these two later, before the completion of the third.
         observed.ended_silently(2);
         observed.completed(&completion(WcOp::Write, WcStatus::Success));
-        assert_eq!(counts(observed.counters().writes), [3, 3, 0, 15]);
+        assert_eq!(counts(observed.counters().unwrap().writes), [3, 3, 0, 15]);
     }
 
     #[test]
@@ -223,7 +314,7 @@ mod tests {
         (0..1000).for_each(|n| observed.posted(&write(n), || Some(1)));
         assert_eq!(observed.sends.capacity(), capacity);
         observed.catch_up(0);
-        assert_eq!(counts(observed.counters().writes), [1000, 1000, 0, 5000]);
+        assert_eq!(counts(observed.counters().unwrap().writes), [1000, 1000, 0, 5000]);
     }
 
     #[test]
@@ -233,7 +324,7 @@ mod tests {
         observed.posted(&write(2), || Some(2));
         observed.completed(&completion(WcOp::Send, WcStatus::Success));
         observed.completed(&completion(WcOp::Write, WcStatus::Success));
-        let Counters { sends, writes, .. } = observed.counters();
+        let Counters { sends, writes, .. } = observed.counters().unwrap();
         assert_eq!((counts(sends), counts(writes)), ([0; 4], [1, 1, 0, 5]));
     }
 
@@ -245,12 +336,12 @@ mod tests {
         observed.catch_up(0);
         observed.posted(&write(3), || Some(1));
         observed.reset();
-        let Counters { writes, receives, .. } = observed.counters();
+        let Counters { writes, receives, .. } = observed.counters().unwrap();
         assert_eq!((counts(writes), counts(receives)), ([2, 1, 1, 5], [1, 0, 1, 0]));
         // No end of before the reset is told of the requests behind it.
         observed.posted(&write(4), || Some(1));
         observed.ended_silently(1);
-        assert_eq!(counts(observed.counters().writes), [3, 2, 1, 10]);
+        assert_eq!(counts(observed.counters().unwrap().writes), [3, 2, 1, 10]);
     }
 
     #[test]
@@ -264,7 +355,46 @@ mod tests {
         let ops = [WcOp::Recv, WcOp::RecvImmediate, WcOp::RecvWriteImmediate];
         ops.iter().for_each(|op| observed.received(&received(*op)));
         observed.received(&completion(WcOp::Recv, WcStatus::Flushed));
-        assert_eq!(counts(observed.counters().receives), [0, 3, 1, 9]);
+        assert_eq!(counts(observed.counters().unwrap().receives), [0, 3, 1, 9]);
+    }
+
+    fn timed(observed: &Observed) -> u64 {
+        observed.times().map_or(0, |times| times.counts().map(|(_, count)| count).sum())
+    }
+
+    #[test]
+    fn a_watch_sees_requests_that_are_posted_from_then_on() {
+        // Of five requests the last has a completion; three have ended, which was not told yet.
+        let mut observed = Observed::join(7, DEPTH, 2, 5).unwrap();
+        observed.watch(clock::now() + Duration::from_secs(60)).unwrap();
+        observed.posted(&write(6), || Some(3));
+        observed.ended_silently(4);
+        observed.completed(&completion(WcOp::Write, WcStatus::Success));
+        assert_eq!((timed(&observed), observed.sends.len()), (0, 1));
+        observed.completed(&completion(WcOp::Write, WcStatus::Success));
+        assert_eq!((timed(&observed), observed.sends.len()), (1, 0));
+        assert_eq!(observed.counters(), None);
+        assert!(!observed.is_over());
+    }
+
+    #[test]
+    fn requests_that_fail_or_have_no_completion_have_no_time() {
+        let mut observed = observed();
+        observed.watch(clock::now() + Duration::from_secs(60)).unwrap();
+        (0..3).for_each(|n| observed.posted(&write(n), || Some(n as usize + 1)));
+        observed.ended_silently(1);
+        observed.completed(&completion(WcOp::Write, WcStatus::Success));
+        observed.completed(&completion(WcOp::Write, WcStatus::Flushed));
+        assert_eq!(timed(&observed), 1);
+    }
+
+    #[test]
+    fn the_end_of_a_watch_is_seen_by_a_post() {
+        for mut observed in [observed(), Observed::join(7, DEPTH, 0, 0).unwrap()] {
+            observed.watch(clock::now()).unwrap();
+            observed.posted(&write(1), || Some(1));
+            assert_eq!((observed.is_over(), observed.times().is_none()), (observed.joined, true));
+        }
     }
 
     #[test]
@@ -275,6 +405,6 @@ mod tests {
         for _ in 0..many {
             observed.completed(&completion(WcOp::Write, WcStatus::Flushed));
         }
-        assert_eq!(counts(observed.counters().writes), [many, 0, many, 0]);
+        assert_eq!(counts(observed.counters().unwrap().writes), [many, 0, many, 0]);
     }
 }
