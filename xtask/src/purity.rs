@@ -17,7 +17,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::{messages, shell};
 
-const CRATES: [&str; 3] = ["iwarp-types", "iwarp-proto", "iwarp-roce"];
+const CRATES: [&str; 4] = ["iwarp-types", "iwarp-proto", "iwarp-roce", "iwarp-sockets"];
 const HEAD: [&str; 2] = ["#![no_std]", "#![forbid(unsafe_code)]"];
 
 /// The file without which there is nothing to check.

@@ -97,6 +97,12 @@ pub(crate) struct Settings {
     /// Minutes of the long soak
     #[arg(long, default_value_t = 3.0)]
     long_soak_minutes: f64,
+    /// Rounds of processes that are killed, beside the soak
+    #[arg(long, default_value_t = 100)]
+    kills: u64,
+    /// Rounds of processes that are killed, beside the long soak
+    #[arg(long, default_value_t = 2_000)]
+    long_kills: u64,
     /// Seeds of the simulator
     #[arg(long, default_value_t = 300)]
     sim_seeds: u64,
@@ -230,14 +236,18 @@ pub(crate) const ALL: &[Step] = &[
         about: "mixed traffic while processes, connections and packets are lost",
         due: Due::Always,
         absent: || absent_file(path("crates/iwarp-capi")),
-        run: |settings| soak::check(soak::SEED, settings.soak_minutes).map(Outcome::Passed),
+        run: |settings| {
+            let killed = kills(settings.kills)?;
+            let soaked = soak::check(soak::SEED, settings.soak_minutes)?;
+            Ok(Outcome::Passed(format!("{soaked}; {killed}")))
+        },
     },
     Step {
         name: "sim",
-        about: "the simulator: protocol core, the whole library, and RoCE",
+        about: "the simulator: protocol core, the whole library, ways within a host, and RoCE",
         due: Due::Always,
         absent: || absent_file(path("crates/iwarp-sim/src/main.rs")),
-        run: |settings| sim(1, settings.sim_seeds),
+        run: |settings| sim(1, settings.sim_seeds, 1),
     },
     Step {
         name: "asan",
@@ -270,7 +280,10 @@ pub(crate) const ALL: &[Step] = &[
     Step {
         name: "features",
         about: "the crates outside of the workspace's common set of features",
-        due: Due::InTurn(&[LIBRARY, &["crates/iwarp-conform", "xtask/src/portable.rs"]]),
+        due: Due::InTurn(&[
+            LIBRARY,
+            &["crates/iwarp-conform", "crates/iwarp-sockets", "xtask/src/portable.rs"],
+        ]),
         absent: || None,
         run: |_| portable::features(),
     },
@@ -307,6 +320,7 @@ pub(crate) const ALL: &[Step] = &[
             "crates/iwarp-mem",
             "crates/iwarp-proto",
             "crates/iwarp-roce",
+            "crates/iwarp-sockets",
             "crates/iwarp-crc",
             "crates/iwarp-types",
             "xtask/src/portable.rs",
@@ -419,10 +433,12 @@ pub(crate) const ALL: &[Step] = &[
     Step {
         name: "soak-long",
         about: "the soak for some minutes, with other faults",
-        due: Due::InTurn(&[LIBRARY, DROP_IN, COMMAND, LAB, &["xtask/src/soak"]]),
+        due: Due::InTurn(&[LIBRARY, LIBRARY_TESTS, DROP_IN, COMMAND, LAB, &["xtask/src/soak"]]),
         absent: || absent_file(path("crates/iwarp-capi")),
         run: |settings| {
-            soak::check(soak::SEED + 1, settings.long_soak_minutes).map(Outcome::Passed)
+            let killed = kills(settings.long_kills)?;
+            let soaked = soak::check(soak::SEED + 1, settings.long_soak_minutes)?;
+            Ok(Outcome::Passed(format!("{soaked}; {killed}")))
         },
     },
     Step {
@@ -434,7 +450,7 @@ pub(crate) const ALL: &[Step] = &[
             &["xtask/src/dist/layout.rs", "xtask/src/steps.rs"],
         ]),
         absent: || absent_file(path("crates/iwarp-sim/src/main.rs")),
-        run: |settings| sim(1 + settings.sim_seeds, settings.long_sim_seeds),
+        run: |settings| sim(1 + settings.sim_seeds, settings.long_sim_seeds, 10),
     },
     Step {
         name: "instructions",
@@ -508,6 +524,7 @@ pub(crate) const ALL: &[Step] = &[
                 "crates/iwarp-preload",
                 "crates/iwarp-proto",
                 "crates/iwarp-roce",
+                "crates/iwarp-sockets",
                 "crates/iwarp-crc",
                 "crates/iwarp-types",
                 "fuzz",
@@ -634,17 +651,40 @@ fn e2e(_: &Settings) -> Result<Outcome> {
     counted(shell::run_counted(&mut apart::built(&command)?)?)
 }
 
-/// Runs so many seeds, from the `first` on, of each of the three simulations.
-fn sim(first: u64, seeds: u64) -> Result<Outcome> {
+/// Has so many processes end in all ways amid traffic with one that survives them, by each of the
+/// two ways within a host. The test binary is that of the step `test`, whose seeds are by lot.
+fn kills(rounds: u64) -> Result<String> {
+    const TEST: &str = "local_kills::processes_end_in_all_ways_amid_traffic";
+    let mut command = shell::cargo(["test", "--workspace", "--all-features", "--test", "it"]);
+    command.args(["--", "--exact", TEST]);
+    for way in ["rings", "auto"] {
+        let mut test = apart::built(&command)?;
+        test.envs([("IWARP_KILLS_WAY", way), ("IWARP_KILLS", &rounds.to_string())]);
+        counted(shell::run_counted(&mut test)?)?;
+    }
+    Ok(format!("{rounds} ends of processes in rings, and as many with direct accesses"))
+}
+
+/// Runs so many seeds, from the `first` on, of each of the four simulations; of that of one host,
+/// whose runs are short, `times` as many.
+fn sim(first: u64, seeds: u64, times: u64) -> Result<Outcome> {
     Build::Ci.make()?;
-    for kind in [&["--steps", "1000"][..], &["--engine"], &["--roce"]] {
+    let kinds: [(&[&str], u64); 4] = [
+        (&["--steps", "1000"], seeds),
+        (&["--engine"], seeds),
+        (&["--local"], times * seeds),
+        (&["--roce"], seeds),
+    ];
+    for (kind, seeds) in kinds {
         let mut sim = shell::program(Build::Ci.folder().join("iwarp-sim"));
         sim.args(["--first", &first.to_string(), "--seeds", &seeds.to_string()]);
         shell::run(sim.args(kind))?;
     }
     let last = first + seeds - 1;
     Ok(Outcome::Passed(format!(
-        "seeds {first} to {last} of the protocol core, of the whole library, and of RoCE"
+        "seeds {first} to {last} of the protocol core, of the whole library, and of RoCE, and {} \
+         of connections within a host",
+        times * seeds
     )))
 }
 

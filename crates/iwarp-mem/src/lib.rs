@@ -139,7 +139,7 @@ pub use fault::{
 };
 pub use guard::Guard;
 pub use lend::{LentRegion, OwnedRegion};
-pub use observe::{AccessObserver, Span};
+pub use observe::{AccessObserver, Span, Store};
 pub use prefetch::{Prefetch, PrefetchError};
 pub use readers::Readers;
 pub use region::{MemoryTable, RegionChange, RegionSpec, RegisterError, Scope};

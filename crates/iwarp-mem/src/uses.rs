@@ -3,6 +3,7 @@
 //! One use of an STag for several pieces of it.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::Arc;
 
 use iwarp_types::{Access, AccessError, Accessor, Digest, Stag, Usage, Use};
@@ -53,14 +54,14 @@ impl MemoryTable {
 
 impl OpenUse<'_> {
     #[inline(always)]
-    fn place_unobserved(&self, at: u64, data: &[u8]) -> Result<Span, AccessError> {
+    fn place_unobserved(&self, at: u64, data: &[u8]) -> Result<(), AccessError> {
         assert!(self.writable, "what was opened for reading is not written to");
         let len = data.len();
         let sink = self.in_use.grant().translate(self.who, at, len as u64, self.right)?;
         // SAFETY: these are `len` bytes of what is granted until `in_use` is dropped, which were
         // registered as writable; and `data`, being referenced, is not registered.
         unsafe { place(sink, data) }?;
-        Ok(Span { addr: sink.addr(), len })
+        Ok(())
     }
 
     #[inline(always)]
@@ -80,8 +81,16 @@ impl OpenUse<'_> {
 
     #[cold]
     fn place_observed(&self, at: u64, data: &[u8]) -> Result<(), AccessError> {
-        let span = self.place_unobserved(at, data)?;
-        self.observer.iter().for_each(|observer| observer.placed(self.who.qp.0, span));
+        let Some(observer) = self.observer else { return Ok(()) };
+        // All of it is granted, or nothing is written.
+        let sink = self.in_use.grant().translate(self.who, at, data.len() as u64, self.right)?;
+        let (qp, span) = (self.who.qp.0, Span { addr: sink.addr(), len: data.len() });
+        let mut store = |part: Range<usize>| {
+            let at = at.wrapping_add(part.start as u64);
+            self.place_unobserved(at, &data[part])
+        };
+        observer.place(qp, span, &mut store)?;
+        observer.placed(qp, span);
         Ok(())
     }
 
@@ -107,7 +116,7 @@ impl Use for OpenUse<'_> {
         if self.observer.is_some() {
             return self.place_observed(at, data);
         }
-        self.place_unobserved(at, data).map(drop)
+        self.place_unobserved(at, data)
     }
 
     #[inline]

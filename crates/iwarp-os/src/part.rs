@@ -136,7 +136,7 @@ impl<'a> IoPart<'a> {
     }
 
     /// The bytes of all parts.
-    pub(crate) fn total(parts: &[IoPart<'a>]) -> usize {
+    pub fn total(parts: &[IoPart<'a>]) -> usize {
         parts.iter().fold(0, |total, part| total.saturating_add(part.len()))
     }
 

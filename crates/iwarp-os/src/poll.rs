@@ -16,7 +16,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::environment;
-use crate::fd::{FdPlace, OurFd, as_fd};
+use crate::fd::{FdPlace, OurFd, PassedFd, as_fd};
 use crate::thread::{KernelSet, blocked_in_waits};
 
 /// A set of descriptors to wait for. It may itself be in another set (a level-triggered group
@@ -363,6 +363,26 @@ impl EventFd {
         let taken = Self { fd, own: Some(FdPlace::Internal.put(own)), kind: inherited.kind };
         taken.drain()?;
         Ok(taken)
+    }
+
+    /// A descriptor of it to pass to another process.
+    ///
+    /// # Errors
+    ///
+    /// `EMFILE`; `EBADF` when the descriptor is not ours any more.
+    pub fn duplicate(&self) -> io::Result<PassedFd> {
+        // Out of the way of programs that use `select()`.
+        let ours = self.ours();
+        Ok(rustix::io::fcntl_dupfd_cloexec(ours, ours.as_raw_fd())?.into())
+    }
+
+    /// True if the program has made it non-blocking.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF` when the descriptor is not ours any more.
+    pub fn is_nonblocking(&self) -> io::Result<bool> {
+        Ok(rustix::fs::fcntl_getfl(self.ours())?.contains(rustix::fs::OFlags::NONBLOCK))
     }
 
     fn ours(&self) -> &OurFd {

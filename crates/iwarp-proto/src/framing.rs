@@ -59,6 +59,12 @@ pub trait Frame {
     /// Octets of the frame that would carry `ulpdu_len` octets at the present position.
     fn frame_len(&self, ulpdu_len: usize) -> usize;
 
+    /// Of a frame that begins with these octets: how many stand in front of its ULPDU, and how many
+    /// it has. `None` where these are too few, or the framing does not say.
+    fn measure(&self, _frame: &[u8]) -> Option<(usize, usize)> {
+        None
+    }
+
     /// Octets behind a ULPDU, where nothing is interleaved.
     fn trailer_len(&self, ulpdu_len: usize) -> usize;
 
@@ -152,6 +158,12 @@ pub trait Deframe {
     /// The length of the ULPDU at the head of `input` and its first octet, if both are there and
     /// the former fits one octet. Says nothing of use where octets are interleaved.
     fn peek_short(&self, input: &[u8]) -> Option<(u8, u8)>;
+
+    /// Of a frame that begins with these octets: how many stand in front of its ULPDU, and how many
+    /// it has. `None` where these are too few, or the framing does not say.
+    fn measure(&self, _frame: &[u8]) -> Option<(usize, usize)> {
+        None
+    }
 
     /// Octets behind a ULPDU, where nothing is interleaved.
     fn trailer_len(&self, ulpdu_len: usize) -> usize;

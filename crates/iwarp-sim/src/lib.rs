@@ -6,7 +6,8 @@
 //! delay, stop, break and corrupt. One stream of decisions drives everything, so a seed names a
 //! run. The [`wire`] is read a second time by code of its own, and a [`model`] of each end says
 //! what may be sent, where every octet has to go and which completion is due. The module `engine`
-//! does so for the whole library, and [`roce`] for the queue pairs of RoCE v2.
+//! does so for the whole library, `local` compares the ways that a connection goes within a host,
+//! and [`roce`] has the queue pairs of RoCE v2.
 
 #![forbid(unsafe_code)]
 
@@ -17,6 +18,8 @@ pub mod engine;
 mod failure;
 pub mod host;
 pub mod hostile;
+#[cfg(feature = "engine")]
+pub mod local;
 pub mod model;
 pub mod net;
 pub mod ops;

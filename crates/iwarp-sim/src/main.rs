@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
-use iwarp_sim::{Options, Summary, engine, roce, run_seed};
+use iwarp_sim::{Options, Summary, engine, local, roce, run_seed};
 
 /// Runs the protocol core, the whole library, or RoCE v2, in a simulated network, with an oracle.
 #[derive(Parser, Debug)]
@@ -22,6 +22,9 @@ struct Arguments {
     /// The whole library: verbs, connection manager, rendezvous, hand-over, workers.
     #[arg(long)]
     engine: bool,
+    /// Connections within a host: each program by TCP's stand-in, and by a way past it.
+    #[arg(long, conflicts_with = "engine")]
+    local: bool,
     /// RoCE v2: queue pairs on a network that loses, repeats and mixes up packets.
     #[arg(long, conflicts_with = "engine")]
     roce: bool,
@@ -49,6 +52,8 @@ fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|_| {}));
     if arguments.engine {
         run_engine(&arguments, seeds)
+    } else if arguments.local {
+        run_local(&arguments, seeds)
     } else if arguments.roce {
         run_roce(&arguments, seeds)
     } else {
@@ -117,15 +122,43 @@ fn run_engine(arguments: &Arguments, seeds: Range<u64>) -> ExitCode {
         }
     }
     println!(
-        "{} seeds of the whole library, {} steps, {} connections, {} turns, {} pauses, {} \
-         completions, digest {:016x}: all rules kept in {:.1} s",
+        "{} seeds of the whole library, {} steps, {} connections, {} ends in shared memory with {} \
+         direct requests, {} turns, {} pauses, {} completions, digest {:016x}: all rules kept in {:.1} s",
         seeds.end - seeds.start,
         total.steps,
         total.connections,
+        total.moved,
+        total.direct,
         total.turns,
         total.pauses,
         total.completions,
         total.digest,
+        begun.elapsed().as_secs_f64()
+    );
+    ExitCode::SUCCESS
+}
+
+fn run_local(arguments: &Arguments, seeds: Range<u64>) -> ExitCode {
+    let options = local::Options::new(arguments.verbose);
+    let begun = Instant::now();
+    let mut total = local::Summary::default();
+    for seed in seeds.clone() {
+        match local::run_seed(seed, &options) {
+            Ok(summary) => total.add(&summary),
+            Err(failure) => {
+                eprintln!("{failure}");
+                eprintln!("replay: cargo run --release -p iwarp-sim -- --local --seed {seed}");
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    println!(
+        "{} seeds of connections within a host, {} ends in shared memory, {} direct requests, {} \
+         completions: no difference to TCP in {:.1} s",
+        seeds.end - seeds.start,
+        total.moved,
+        total.direct,
+        total.completions,
         begun.elapsed().as_secs_f64()
     );
     ExitCode::SUCCESS

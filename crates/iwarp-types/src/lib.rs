@@ -25,6 +25,7 @@
 //!   address     where datagrams go
 //!   source      what counts as one peer
 //!   datagram    packets as a datagram port takes them and hands them out
+//!   delivery    the completions that a stretch of a stream brings about at the peer
 //!   comm_ids    communication ids of the connection manager
 //!   port_space  port spaces of the connection manager
 //!   rnr_timer   times that a peer waits whose message found no receive
@@ -53,6 +54,7 @@ mod atomic;
 mod comm_ids;
 mod completion;
 mod datagram;
+mod delivery;
 mod event;
 pub mod list;
 mod memory;
@@ -80,6 +82,7 @@ pub use atomic::AtomicOp;
 pub use comm_ids::CommIds;
 pub use completion::{SourceQp, WcOp, WcStatus, WorkCompletion};
 pub use datagram::{Numbering, OutboundTrain, Path, Trains};
+pub use delivery::Delivery;
 pub use event::{Cause, Event};
 pub use iwarp_crc::{Digest, Polynomial};
 pub use memory::{Bind, EachAnew, Invalidator, Memory, Sge, Use};

@@ -23,6 +23,12 @@ pub enum Flaw {
     StaysHushed,
     /// A stream without a descriptor that becomes ready wakes no thread that sleeps.
     WakeLost,
+    /// An end that has put bytes into a ring does not tell its peer.
+    MarkLost,
+    /// An end accesses its peer's memory before the peer has placed what was sent before.
+    DirectOvertakes,
+    /// Peers go on accessing memory by themselves that is registered no more.
+    RevokesNothing,
     /// A forked child is not found out. (The simulator leaves its pretence out.)
     ForkUnchecked,
 }

@@ -51,6 +51,11 @@ const TESTS: &[(&str, &[Sanitizer], &str)] = &[
         &[Thread],
         "the system frees a robust mutex there, which ThreadSanitizer does not see",
     ),
+    (
+        "a_read_ends_where_this_sides_memory",
+        BOTH,
+        "leaves a hole in its memory, which tests that share the process may fill with theirs",
+    ),
     ("a_process_that_may_not_read", BOTH, "refuses system calls that a sanitizer makes"),
     (
         "no_store_is_lost",

@@ -113,7 +113,7 @@ pub(crate) fn check(seed: u64, minutes: f64) -> Result<String> {
 fn soak(seed: u64, lanes: usize, length: Duration, only: Option<&str>) -> Result<String> {
     println!("seed {seed}; again: cargo xtask soak --seed {seed} --lanes {lanes}");
     let only = only.map(parse_only).transpose()?;
-    let lab = Lab::unconnected(1 + lanes)?;
+    let lab = Lab::unconnected(Build::Ci, 1 + lanes)?;
     compile(&lab.bin())?;
     let wire = |(lane, seed)| Wire::connect(&lab.bin().join("wire"), lane, seed);
     let wires = lab.lanes.iter().zip(seed..).map(wire).collect::<Result<Vec<_>>>()?;

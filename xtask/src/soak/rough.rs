@@ -18,6 +18,7 @@ use super::table::Table;
 use super::watch::Watch;
 use super::wire::Wire;
 use super::{compile, shared_watches};
+use crate::dist::Build;
 use crate::programs::lab::{Lab, Side};
 use crate::programs::process::Process;
 use crate::programs::table::{Personality, Topology};
@@ -34,7 +35,7 @@ pub(super) fn run(seed: u64, percent: u64, length: Duration) -> Result<String> {
     println!(
         "{percent} % of packets lost, {percent} % overtaken, {percent} % repeated; seed {seed}"
     );
-    let lab = Lab::unconnected(1)?;
+    let lab = Lab::unconnected(Build::Ci, 1)?;
     compile(&lab.bin())?;
     let lane = &lab.lanes[0];
     let wire = Wire::connect(&lab.bin().join("wire"), lane, seed)?;

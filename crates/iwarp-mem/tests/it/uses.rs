@@ -3,11 +3,11 @@
 //! A use of one buffer for several pieces of it.
 #![cfg(unix)]
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
-use iwarp_mem::{Buffer, MemoryTable, Scope, WindowType};
+use iwarp_mem::{AccessObserver, Buffer, MemoryTable, Scope, Span, Store, WindowType};
 use iwarp_types::{Access, AccessError, Digest, Memory, RemoteAccess, Stag, Usage, Use};
 
 use crate::common::*;
@@ -136,4 +136,40 @@ fn a_revocation_waits_for_the_last_piece() {
     let mut octets = [0; 16];
     buffer.read_at(0, &mut octets);
     assert_eq!(octets, [[1; 8], [2; 8]].concat()[..]);
+}
+
+/// Has the second half of the bytes placed before the first, and looks at them in between.
+#[derive(Debug, Default)]
+struct Halves(Mutex<Vec<Vec<u8>>>);
+
+impl AccessObserver for Halves {
+    fn place(&self, _: u32, span: Span, store: Store<'_>) -> Result<(), AccessError> {
+        store(span.len / 2..span.len)?;
+        let at = std::ptr::with_exposed_provenance::<u8>(span.addr);
+        // SAFETY: bytes of the test's pages, which only this thread accesses.
+        let there = unsafe { std::slice::from_raw_parts(at, span.len) };
+        self.0.lock().unwrap().push(there.to_vec());
+        store(0..span.len / 2)
+    }
+}
+
+#[test]
+fn an_observer_has_bytes_placed_in_its_own_order() {
+    let pages = Pages::new(1);
+    let (start, end) = (pages.start(), pages.end().expose_provenance() as u64);
+    let halves = Arc::new(Halves::default());
+    let table = MemoryTable::observed(Some(halves.clone()));
+    let stag = register(&table, start, PAGE, all());
+    let at = start.expose_provenance() as u64;
+    table.place_remote(WHO, stag, to(at), &[1, 2, 3, 4]).unwrap();
+    table.place_local(WHO, sge(stag, at, 4), &[5, 6, 7, 8]).unwrap();
+    let seen = [vec![0, 0, 3, 4], vec![1, 2, 7, 8]];
+    assert_eq!(*halves.0.lock().unwrap(), seen);
+    let mut octets = [0; 4];
+    table.gather_remote(WHO, stag, to(at), &mut octets, None).unwrap();
+    assert_eq!(octets, [5, 6, 7, 8]);
+    // It is not asked where not all of them may be placed.
+    let beyond = table.place_remote(WHO, stag, to(end - 3), &[1, 2, 3, 4]);
+    assert_eq!(beyond, Err(AccessError::Bounds));
+    assert_eq!(*halves.0.lock().unwrap(), seen);
 }

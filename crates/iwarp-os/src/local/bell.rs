@@ -70,7 +70,7 @@ impl Bell {
 as_fd!(Bell);
 
 /// Asks no file system about the file, as its server might never answer.
-fn is_eventfd(fd: &OwnedFd) -> io::Result<bool> {
+pub(super) fn is_eventfd(fd: &OwnedFd) -> io::Result<bool> {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     match rustix::fs::readlink(path, Vec::with_capacity(64)) {
         Ok(name) => Ok(name.as_bytes() == b"anon_inode:[eventfd]"),

@@ -11,7 +11,9 @@
 //!     ranges          memory of one end that the other may read where it lies
 //!   marks           which connections of two processes have something new
 //!     words           the words of one direction, and who sleeps
+//!     armed           the completion queues of which a program waits for an event
 //!   bell            wakes the other process
+//!   alert           wakes its program, which waits for an event
 //!   status          a page by which readers know that a process lives, and what it took back
 //!   peer            copies out of another process's own memory
 //!   heap            memory of this process that others of its user map
@@ -34,6 +36,7 @@
 //! or [`Marks`] that it inherits but drop them. As elsewhere in this crate, the handles above
 //! check.
 
+mod alert;
 mod bell;
 pub(crate) mod heap;
 mod huge;
@@ -43,8 +46,9 @@ mod peer;
 mod ring;
 mod status;
 
+pub use alert::Alert;
 pub use heap::{ARENAS, ArenaPlace, Blocks, Heap, HeapBuffers, MappedArena};
-pub use marks::{Marks, MarksFds, SLOTS};
+pub use marks::{Marks, MarksFds, QUEUES, SLOTS};
 pub use memory::SharedMemory;
 pub use peer::{MAX_PARTS, PeerMemory, ReadError, RemotePart};
 pub use ring::{Found, MAX_ROOM, Ring, ShownRange, Side};

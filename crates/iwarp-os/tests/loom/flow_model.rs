@@ -25,6 +25,8 @@ fn ring(size: usize) -> Arc<Ring> {
         closed: AtomicU32::new(0),
         began: AtomicU32::new(0),
         began_at: zero(),
+        queue: AtomicU32::new(0),
+        senders: AtomicU32::new(0),
     };
     Arc::new(Ring {
         flow: Flow {

@@ -6,6 +6,9 @@
 #![cfg(any(target_os = "linux", target_os = "android"))]
 #![allow(clippy::undocumented_unsafe_blocks, reason = "the model checker looks at each access")]
 
+#[path = "../../src/local/marks/armed.rs"]
+mod armed;
+mod armed_model;
 #[path = "../../src/local/ring/flow.rs"]
 mod flow;
 mod flow_model;

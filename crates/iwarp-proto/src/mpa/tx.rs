@@ -167,6 +167,12 @@ impl Frame for Framer {
         Ok(total)
     }
 
+    fn measure(&self, frame: &[u8]) -> Option<(usize, usize)> {
+        let ulpdu = usize::from(u16::from_be_bytes(*frame.first_chunk()?));
+        let total = LENGTH_FIELD + ulpdu + trailer_len(ulpdu);
+        (!self.markers).then_some((LENGTH_FIELD, total))
+    }
+
     #[inline]
     fn write_head(&mut self, out: &mut [u8], header: &[u8], payload_len: usize) -> usize {
         assert!(!self.crc && !self.markers, "CRCs and markers need the payload");

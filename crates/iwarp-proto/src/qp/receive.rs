@@ -355,6 +355,16 @@ impl<D: Deframe> Receiver<D> {
         waiting > 0 || self.streaming.is_some()
     }
 
+    /// The framing.
+    pub const fn deframer(&self) -> &D {
+        &self.deframer
+    }
+
+    /// Octets to come of the frame that is being taken as they come, unused ones among them.
+    pub fn left_of_frame(&self) -> usize {
+        self.streaming.map_or(0, |streaming| streaming.left + streaming.trailer)
+    }
+
     /// The peer closed its side, and `waiting` octets were not used. `acknowledged` is asked, not
     /// under the lock, where it matters: how many octets of ours the peer's transport has
     /// acknowledged, of those that [`Transmitter::taken`](super::Transmitter::taken) was told of;

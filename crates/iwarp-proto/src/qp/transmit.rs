@@ -8,6 +8,7 @@
 //! markers), it is sent from its place in registered memory. Payloads below 2 KiB, so those of an
 //! Ethernet MTU, are copied even then.
 
+mod delivery;
 mod short;
 mod source;
 

@@ -50,6 +50,15 @@ pub fn opcode(header: &Header, highest: Opcode) -> Result<Opcode, Rejected> {
     }
 }
 
+/// True if bytes look like the head of a ULPDU, for one who seeks where a unit begins: known
+/// versions, reserved bits 0, and an opcode up to `highest` that fits the kind of segment and the
+/// queue.
+pub fn is_plausible(ulpdu: &[u8], highest: Opcode) -> bool {
+    let Ok(header) = Header::parse(ulpdu) else { return false };
+    let [ddp, rdmap, ..] = ulpdu else { return false };
+    ddp & 0x3c == 0 && rdmap & 0x30 == 0 && opcode(&header, highest).is_ok()
+}
+
 /// The STag that a Send with Invalidate names.
 pub const fn invalidate_stag(header: &Untagged) -> Stag {
     Stag(u32::from_be_bytes(immediate(header)))

@@ -10,14 +10,15 @@ use std::time::Duration;
 use iwarp::cm::{EventChannel, Id};
 use iwarp::port::{Clock, Faults, ManualClock, MemoryNetwork, Network, Platform};
 use iwarp::{
-    CompletionChannel, CompletionQueue, Device, Options, Personality, ProtectionDomain, Turns,
+    CompletionChannel, CompletionQueue, Device, LocalPath, Options, Personality, ProtectionDomain,
+    Turns,
 };
 use iwarp_os::poll;
 
 use super::pool::Pool;
 use crate::choice::Choices;
 
-/// Port at which programs listen.
+/// Port at which the program of the first host listens; that of the second listens at the next.
 const PORT: u16 = 4791;
 
 /// A completion queue.
@@ -30,6 +31,7 @@ pub(super) struct Queue {
 /// See the [module](self).
 pub(super) struct Host {
     pub(super) addr: IpAddr,
+    port: u16,
     pub(super) device: Device,
     pub(super) pd: ProtectionDomain,
     pub(super) queues: Vec<Queue>,
@@ -47,12 +49,15 @@ pub(super) struct Common {
     network: MemoryNetwork,
     faults: Option<Faults>,
     pub(super) options: Options,
+    /// The ways past TCP that each device would go, if both are on one host.
+    local: Option<[LocalPath; 2]>,
 }
 
 impl Common {
     pub(super) fn draw(seed: u64, choices: &mut Choices<'_>) -> Self {
         let capacity = choices.pick(&[700, 5_000, 70_000, 256 * 1024]);
-        let faults = choices.one_in(4).then(|| Faults {
+        let local = choices.one_in(3).then(|| draw_local(choices));
+        let faults = (local.is_none() && choices.one_in(4)).then(|| Faults {
             delayed: choices.pick(&[0, 0, 40]),
             longest_piece: choices.pick(&[100, 1500, 20_000]),
             spared: 24,
@@ -67,14 +72,34 @@ impl Common {
             .mulpdu(choices.pick(&[None, Some(60_000)]));
         let network = MemoryNetwork::new().with_capacity(capacity);
         // Streams without a descriptor are woken, others are in an epoll.
-        let network = if choices.below(2) == 0 { network } else { network.with_descriptors() };
-        Self { network, faults, options }
+        let network = match local {
+            Some(_) => network.with_shared_memory(),
+            None if choices.below(2) == 0 => network,
+            None => network.with_descriptors(),
+        };
+        Self { network, faults, options, local }
+    }
+
+    /// True if both devices are on one host.
+    pub(super) const fn is_one_host(&self) -> bool {
+        self.local.is_some()
     }
 
     /// True if a Send may go before its receive is posted.
     pub(super) fn parks(&self) -> bool {
         self.options.personality == Personality::Roce
     }
+}
+
+/// The way of each device: seldom none.
+fn draw_local(choices: &mut Choices<'_>) -> [LocalPath; 2] {
+    let mut way = || match choices.below(12) {
+        0 => LocalPath::Off,
+        1..=4 => LocalPath::Rings,
+        5 => LocalPath::Share,
+        _ => LocalPath::Auto,
+    };
+    [way(), way()]
 }
 
 impl Host {
@@ -84,15 +109,17 @@ impl Host {
         clock: &ManualClock,
         choices: &mut Choices<'_>,
     ) -> (Self, Turns) {
-        let addr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, number as u8 + 1));
+        let place = if common.is_one_host() { 1 } else { number as u8 + 1 };
+        let addr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, place));
         let host = common.network.host(addr);
         let network: Arc<dyn Network> = match &common.faults {
             Some(faults) => faults.around(host),
             None => host,
         };
         let platform = Platform { network, clock: Clock::from(clock.clone()), datagrams: None };
-        let (device, turns) =
-            Device::turned(common.options.clone(), platform).expect("a device can be opened");
+        let way = common.local.map_or(LocalPath::Off, |ways| ways[number]);
+        let options = common.options.clone().local(way);
+        let (device, turns) = Device::turned(options, platform).expect("a device can be opened");
         let channel = device.create_comp_channel().expect("descriptors");
         let queues = (0..choices.range(1, 3)).map(|_| {
             let has_channel = !choices.one_in(4);
@@ -102,13 +129,15 @@ impl Host {
         let queues = queues.collect();
         let events = EventChannel::new(&device).expect("descriptors");
         let listener = Id::new(&events).expect("an id");
-        listener.bind(SocketAddr::new(addr, PORT)).expect("a free port");
+        let port = PORT + number as u16;
+        listener.bind(SocketAddr::new(addr, port)).expect("a free port");
         listener.listen(16).expect("a free port");
         let pd = device.alloc_pd();
         let pool = (choices.below(2) == 0).then(|| Pool::new(&pd));
         let _listener = listener;
+        let has_blocked = false;
         let host =
-            Self { pool, addr, device, pd, queues, channel, events, _listener, has_blocked: false };
+            Self { pool, addr, port, device, pd, queues, channel, events, _listener, has_blocked };
         (host, turns)
     }
 
@@ -118,6 +147,6 @@ impl Host {
     }
 
     pub(super) const fn listens_at(&self) -> SocketAddr {
-        SocketAddr::new(self.addr, PORT)
+        SocketAddr::new(self.addr, self.port)
     }
 }

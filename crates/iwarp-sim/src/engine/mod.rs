@@ -16,6 +16,7 @@
 //!   end       one end of a connection: what was posted, and what has to come of it
 //!   books     the oracle: judges completions and memory
 //!   run       what happens next
+//!   process   what outlives a run
 //!   fork      what a forked child can do with what it has inherited
 //!   settle    programs stand still, and workers alone have to finish all
 //! ```
@@ -23,15 +24,18 @@
 //! There is one thread, so no two of them ever race: which orders of loads and stores are possible
 //! is loom's to try (`cargo xtask test --only loom`).
 //!
-//! A seed draws options, whether ports have descriptors, queues (shared receive queues among them),
+//! A seed draws options, whether ports have descriptors, whether both devices are on one host and
+//! by which way their connections go past TCP there, queues (shared receive queues among them),
 //! channels, connections by the connection manager and by number, and then each step: posts of all
-//! kinds, polls, arming, sleeping within the library, programs that spin on memory or play
-//! ping-pong, ends of connections, calls in a forked child, turns of workers, and steps of the
-//! clock. The oracle knows the posted requests: each message arrives once, in order and complete,
-//! each signalled request completes once, and Reads, Writes and Atomics leave the right contents.
-//! Now and then the programs pause, and the workers alone have to finish everything: *at once*,
-//! without the clock advancing, if all queues were armed, and otherwise within 20 ms. Defects that
-//! can be planted (`iwarp/src/flaw.rs`, feature `flaws`) are each found within some 30 seeds.
+//! kinds, polls, arming, sleeping within the library, programs that spin on memory or play ping-
+//! pong, ends of connections, calls in a forked child, turns of workers, and steps of the clock.
+//! The oracle knows the posted requests: each message arrives once, in order and complete, each
+//! signalled request completes once, and Reads, Writes and Atomics leave the right contents.
+//! Agreement, rings, bells and direct accesses of one host are the library's own, between two
+//! devices of one process. Now and then the programs pause, and the workers alone have to finish
+//! everything: *at once*, without the clock advancing, if all queues were armed, and otherwise
+//! within 20 ms. Defects that can be planted (`iwarp/src/flaw.rs`, feature `flaws`) are each found
+//! within some 30 seeds.
 //!
 //! A call is interrupted only where it gives up its CPU, and memory is consistent. The simulation
 //! lacks TCP, its descriptors and `TCP_INFO`, and callers that wait with a timeout of their own
@@ -44,13 +48,16 @@ mod end;
 mod fork;
 mod host;
 mod pool;
+mod process;
 mod run;
 mod settle;
 mod stage;
 
 #[cfg(feature = "flaws")]
 pub use iwarp::flaw::Flaw;
+pub(crate) use process::Turn;
 pub use run::run_seed;
+pub(crate) use stage::Stage;
 
 /// The options of a run.
 #[derive(Clone, Copy, Debug)]
@@ -88,6 +95,10 @@ pub struct Summary {
     pub completions: u64,
     /// Waits for an answer within a call that posts, or yields within one that polls.
     pub pauses: u64,
+    /// Ends that sent by shared memory when all was done.
+    pub moved: u64,
+    /// Requests that such an end has carried out in its peer's memory by itself.
+    pub direct: u64,
     /// Digest of all decisions and completions, with their times; equal for equal seeds.
     pub digest: u64,
 }
@@ -100,6 +111,8 @@ impl Summary {
         self.connections += other.connections;
         self.completions += other.completions;
         self.pauses += other.pauses;
+        self.moved += other.moved;
+        self.direct += other.direct;
         self.digest = self.digest.rotate_left(1) ^ other.digest;
     }
 }

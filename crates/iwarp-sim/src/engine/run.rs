@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use iwarp::cm::{ConnectParams, EventKind, Id};
-use iwarp::{CompletionChannel, Look, Peer, QpState, WorkCompletion};
+use iwarp::{CompletionChannel, LocalPath, Look, Peer, QpState, WorkCompletion};
 
 use super::books::Couple;
 use super::end::{End, What};
 use super::host::{Common, Host};
+use super::process::Turn;
 use super::settle::Stands;
 use super::stage::Stage;
 use super::{Options, Summary};
@@ -38,6 +39,8 @@ pub(super) struct Run<'a> {
     /// The host that looks after its connections, as its program sleeps in its channel.
     pub(super) blocked: Option<usize>,
     completions: u64,
+    moved: u64,
+    direct: u64,
     #[cfg(feature = "flaws")]
     pub(super) flaw: iwarp::flaw::Flaw,
 }
@@ -50,6 +53,7 @@ pub(super) struct Run<'a> {
 pub fn run_seed(seed: u64, options: &Options) -> Result<Summary, Failure> {
     #[cfg(feature = "flaws")]
     let _planted = iwarp::flaw::plant(options.flaw);
+    let _turn = Turn::take();
     let mut run = Run::new(seed, options);
     let outcome = catch_unwind(AssertUnwindSafe(|| run.all(options.steps)));
     // In any state: the run is not looked at any more.
@@ -63,6 +67,8 @@ pub fn run_seed(seed: u64, options: &Options) -> Result<Summary, Failure> {
         pauses,
         connections: run.couples.len() as u64,
         completions: run.completions,
+        moved: run.moved,
+        direct: run.direct,
         digest: run.stage.digest(),
     })
 }
@@ -88,6 +94,8 @@ impl Run<'_> {
             couples,
             blocked,
             completions: 0,
+            moved: 0,
+            direct: 0,
             #[cfg(feature = "flaws")]
             flaw: options.flaw,
         }
@@ -107,8 +115,17 @@ impl Run<'_> {
             };
             self.settle(stands)?;
         }
+        self.count_moved();
         self.end_all()?;
         Ok(rounds * steps)
+    }
+
+    fn count_moved(&mut self) {
+        let ends = self.couples.iter().flat_map(|couple| &couple.ends);
+        for qp in ends.filter_map(|end| end.qp.as_ref()) {
+            self.moved += u64::from(qp.local_path() == LocalPath::Rings);
+            self.direct += qp.direct_reads() + qp.direct_writes();
+        }
     }
 
     fn connect_all(&mut self) -> Result<(), String> {
@@ -130,7 +147,8 @@ impl Run<'_> {
     }
 
     fn begin(&mut self, number: usize) -> Result<(), String> {
-        let by_number = self.choices.one_in(3);
+        // Of two devices on one host, either listens for strangers in its own process.
+        let by_number = !self.common.is_one_host() && self.choices.one_in(3);
         let first = self.choices.below(2) as usize;
         let places = [first, 1 - first];
         let ends =

@@ -16,8 +16,8 @@ const SPINNING: u64 = 20_000;
 const TRACE: usize = 60;
 
 /// See the [module](self).
-pub(super) struct Stage {
-    pub(super) clock: ManualClock,
+pub(crate) struct Stage {
+    pub(crate) clock: ManualClock,
     workers: Arc<Mutex<Workers>>,
     trace: Vec<String>,
     verbose: bool,
@@ -29,6 +29,8 @@ struct Workers {
     turns: Vec<Turns>,
     /// Decides what others do while a caller pauses.
     choices: Choices<'static>,
+    /// The device whose workers take no turns.
+    stopped: Option<usize>,
     taken: u64,
     pauses: u64,
 }
@@ -37,6 +39,7 @@ impl Workers {
     /// Workers that would be awake now: device and worker.
     fn awake(&self) -> Vec<(usize, usize)> {
         let all = self.turns.iter().enumerate();
+        let all = all.filter(|(device, _)| Some(*device) != self.stopped);
         let all = all.flat_map(|(device, turns)| {
             (0..turns.workers()).map(move |worker| (device, worker)).zip(std::iter::repeat(turns))
         });
@@ -62,9 +65,9 @@ impl Workers {
 }
 
 impl Stage {
-    pub(super) fn new(seed: u64, verbose: bool) -> Self {
+    pub(crate) fn new(seed: u64, verbose: bool) -> Self {
         let choices = Choices::from_seed(!seed);
-        let workers = Workers { turns: Vec::new(), choices, taken: 0, pauses: 0 };
+        let workers = Workers { turns: Vec::new(), choices, stopped: None, taken: 0, pauses: 0 };
         let workers = Arc::new(Mutex::new(workers));
         let clock = ManualClock::new();
         let others: Weak<Mutex<Workers>> = Arc::downgrade(&workers);
@@ -85,11 +88,22 @@ impl Stage {
     }
 
     /// From now on the workers of that device take turns.
-    pub(super) fn add(&self, turns: Turns) {
+    pub(crate) fn add(&self, turns: Turns) {
         self.with(|workers| workers.turns.push(turns));
     }
 
-    pub(super) fn note(&mut self, line: impl FnOnce() -> String) {
+    /// The workers of that device, in the order of [`Self::add`], take no turns until
+    /// [`Self::go_on`].
+    pub(crate) fn stop(&self, device: usize) {
+        self.with(|workers| workers.stopped = Some(device));
+    }
+
+    /// See [`Self::stop`].
+    pub(crate) fn go_on(&self) {
+        self.with(|workers| workers.stopped = None);
+    }
+
+    pub(crate) fn note(&mut self, line: impl FnOnce() -> String) {
         let line = format!("{:>12} ns  {}", self.clock.now().as_nanos(), line());
         for octet in line.bytes() {
             self.digest = (self.digest ^ u64::from(octet)).wrapping_mul(0x0000_0100_0000_01b3);
@@ -103,23 +117,23 @@ impl Stage {
         self.trace.push(line);
     }
 
-    pub(super) fn trace(&mut self) -> Vec<String> {
+    pub(crate) fn trace(&mut self) -> Vec<String> {
         let surplus = self.trace.len().saturating_sub(TRACE);
         self.trace.split_off(surplus)
     }
 
     /// Of all that was noted.
-    pub(super) const fn digest(&self) -> u64 {
+    pub(crate) const fn digest(&self) -> u64 {
         self.digest
     }
 
     /// Turns that were taken, and pauses of callers.
-    pub(super) fn counts(&self) -> (u64, u64) {
+    pub(crate) fn counts(&self) -> (u64, u64) {
         self.with(|workers| (workers.taken, workers.pauses))
     }
 
     /// A worker that would be awake takes its turn. False when all sleep.
-    pub(super) fn turn(&mut self, choices: &mut Choices<'_>) -> bool {
+    pub(crate) fn turn(&mut self, choices: &mut Choices<'_>) -> bool {
         let awake = self.with(|workers| workers.awake());
         if awake.is_empty() {
             return false;
@@ -131,7 +145,7 @@ impl Stage {
     }
 
     /// Workers take turns until all sleep.
-    pub(super) fn run(&mut self, choices: &mut Choices<'_>) -> Result<(), String> {
+    pub(crate) fn run(&mut self, choices: &mut Choices<'_>) -> Result<(), String> {
         for _ in 0..SPINNING {
             if !self.turn(choices) {
                 return Ok(());
@@ -143,20 +157,21 @@ impl Stage {
     /// When the next worker wakes by itself.
     fn next_wake(&self) -> Option<Duration> {
         self.with(|workers| {
-            let each = workers.turns.iter();
-            each.flat_map(|turns| (0..turns.workers()).filter_map(|of| turns.sleeps_until(of)))
+            let each = workers.turns.iter().enumerate();
+            let each = each.filter(|(device, _)| Some(*device) != workers.stopped);
+            each.flat_map(|(_, turns)| (0..turns.workers()).filter_map(|of| turns.sleeps_until(of)))
                 .min()
         })
     }
 
     /// The clock goes on by so much.
-    pub(super) fn advance(&mut self, by: Duration) {
+    pub(crate) fn advance(&mut self, by: Duration) {
         self.clock.advance(by);
     }
 
     /// The clock goes on to the next time at which a worker wakes, but not beyond `end`. False when
     /// none does before.
-    pub(super) fn advance_to_wake(&mut self, end: Duration) -> bool {
+    pub(crate) fn advance_to_wake(&mut self, end: Duration) -> bool {
         let now = self.clock.now();
         let Some(next) = self.next_wake().filter(|next| *next <= end) else {
             self.clock.advance(end.saturating_sub(now));
@@ -167,7 +182,7 @@ impl Stage {
     }
 
     /// The workers alone are at it until none would wake before so much time has passed.
-    pub(super) fn pass(&mut self, time: Duration, choices: &mut Choices<'_>) -> Result<(), String> {
+    pub(crate) fn pass(&mut self, time: Duration, choices: &mut Choices<'_>) -> Result<(), String> {
         let end = self.clock.now() + time;
         loop {
             self.run(choices)?;

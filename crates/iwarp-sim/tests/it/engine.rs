@@ -21,6 +21,7 @@ fn all_rules_are_kept() {
     let total = run(0..200);
     assert!(total.completions > 10_000 && total.connections > 200, "{total:?}");
     assert!(total.pauses > 1000, "no caller paused: {total:?}");
+    assert!(total.moved > 30 && total.direct > 100, "no way past TCP: {total:?}");
 }
 
 #[test]
@@ -59,6 +60,11 @@ fn a_bell_that_stays_hushed_is_found() {
 #[test]
 fn a_wake_up_that_a_port_without_descriptor_loses_is_found() {
     finds(Flaw::WakeLost, "all workers sleep");
+}
+
+#[test]
+fn bytes_in_a_ring_of_which_the_peer_is_not_told_are_found() {
+    finds(Flaw::MarkLost, "all workers sleep");
 }
 
 #[test]

@@ -5,6 +5,8 @@
 mod conform;
 #[cfg(feature = "flaws")]
 mod engine;
+#[cfg(feature = "flaws")]
+mod local;
 mod oracle;
 mod roce;
 

@@ -28,6 +28,12 @@ const TAKEN_READY: u8 = 8;
 /// So many poll groups are tried in turn as quickly as the system is asked which of them is ready.
 const FEW: usize = 2;
 
+/// So many times in a row less one the descriptor is not looked at where no alert is found.
+const UNLOOKED: u8 = 16;
+
+/// Armings at which a descriptor is looked at that may become non-blocking.
+const LOOKS: u8 = 64;
+
 /// Token of the descriptor that says that events wait; groups have their own numbers.
 const EVENT: u64 = 0;
 
@@ -35,7 +41,8 @@ const EVENT: u64 = 0;
 #[derive(Debug)]
 pub(crate) struct ChannelCore {
     events: Mutex<Waitlist>,
-    /// Counts the events that wait, but for those which a caller that is awake is about to take.
+    /// Readable while events wait, but for those which a caller that is awake is about to take; and
+    /// once another process has sent a message of which it is to tell.
     fd: Arc<EventFd>,
     /// The event descriptor and the groups, for a caller that blocks.
     epoll: Epoll,
@@ -45,6 +52,11 @@ pub(crate) struct ChannelCore {
     taken_ready: AtomicU8,
     /// A task or an event loop sleeps on `epoll` and moves the connections.
     has_driver: AtomicBool,
+    /// Other processes may signal the descriptor.
+    is_shared: AtomicBool,
+    /// Armings that are left in which the program may have made the descriptor non-blocking before
+    /// others may signal it.
+    looks: AtomicU8,
 }
 
 /// Events, each the number of its completion queue, and how the descriptor counts them.
@@ -53,8 +65,16 @@ struct Waitlist {
     events: VecDeque<u64>,
     /// Callers that move connections and look here before they sleep.
     awake: usize,
-    /// Events that the descriptor does not count: at most one for each caller that is awake.
+    /// Events of which the descriptor does not tell: at most one for each caller that is awake.
     untold: usize,
+    /// Signals of the descriptor that tell of the others: one for each event, as a program that
+    /// waits for edges is woken by each.
+    told: u64,
+    /// Alerts of other processes whose signals were not taken from the descriptor yet, less those
+    /// whose signals were taken before the alerts were found.
+    due: i64,
+    /// Times in a row that the descriptor was not looked at.
+    unlooked: u8,
     /// The number of times that a caller woke.
     wakes: usize,
     /// The one that moved its connections is gone.
@@ -62,26 +82,83 @@ struct Waitlist {
 }
 
 impl Waitlist {
-    /// The oldest event, which the descriptor counts no more.
-    fn pop(&mut self, fd: &EventFd) -> Option<u64> {
+    /// The oldest event, of which the descriptor tells no more, and whether another process has
+    /// signalled that beside it: then the caller answers it.
+    fn pop(&mut self, fd: &EventFd) -> Option<(u64, bool)> {
         let event = self.events.pop_front()?;
-        self.uncount(fd);
+        Some((event, self.took(1, fd)))
+    }
+
+    /// As [`Self::pop`]; the descriptor goes on telling of what another process has signalled.
+    fn pop_only(&mut self, fd: &EventFd) -> Option<u64> {
+        let (event, is_alerted) = self.pop(fd)?;
+        if is_alerted {
+            self.alert_again(fd);
+        }
         Some(event)
+    }
+
+    /// The descriptor is to tell of what another process has signalled, which was taken from it.
+    fn alert_again(&mut self, fd: &EventFd) {
+        self.due += 1;
+        let _ = fd.signal();
+    }
+
+    /// So many events were taken out. True if another process has signalled the descriptor, which
+    /// tells no more of it.
+    fn took(&mut self, events: usize, fd: &EventFd) -> bool {
+        self.untold = self.untold.saturating_sub(events);
+        if self.told == 0 || self.events.len() > self.untold {
+            return false;
+        }
+        self.takes_signals(fd)
+    }
+
+    /// Takes all signals from the descriptor. True if another process has made some of them.
+    fn takes_signals(&mut self, fd: &EventFd) -> bool {
+        let told = std::mem::take(&mut self.told);
+        let alerts = self.drain(fd).saturating_sub(told);
+        self.due = self.due.saturating_sub_unsigned(alerts);
+        alerts > 0
+    }
+
+    /// The descriptor tells of the events that no caller takes.
+    fn tell(&mut self, fd: &EventFd) {
+        self.told += 1;
+        let _ = fd.signal();
+    }
+
+    /// The number of signals there were.
+    fn drain(&self, fd: &EventFd) -> u64 {
+        let signals = fd.drain().unwrap_or(0);
+        if self.ended {
+            let _ = fd.signal();
+        }
+        signals
+    }
+
+    /// True if another process has signalled the descriptor since this was asked.
+    fn was_alerted(&mut self, fd: &EventFd) -> bool {
+        if self.told > 0 {
+            return false;
+        }
+        self.unlooked = 0;
+        self.takes_signals(fd) && !self.ended
+    }
+
+    /// True if the signals of all alerts that were found were taken: if no more are found, there
+    /// are none. Now and then false, for processes that signal without need.
+    fn has_all_signals(&mut self) -> bool {
+        self.unlooked = self.unlooked.wrapping_add(1);
+        self.due == 0 && self.unlooked < UNLOOKED
     }
 
     /// A caller that was awake sleeps, or takes no more.
     fn leave(&mut self, fd: &EventFd) {
         self.awake -= 1;
-        while self.untold > self.awake {
-            self.untold -= 1;
-            let _ = fd.signal();
-        }
-    }
-
-    fn uncount(&mut self, fd: &EventFd) {
-        match self.untold.checked_sub(1) {
-            Some(untold) => self.untold = untold,
-            None => _ = fd.try_wait(),
+        if self.untold > self.awake {
+            self.untold = self.awake;
+            self.tell(fd);
         }
     }
 }
@@ -105,7 +182,7 @@ impl Awake<'_> {
         // Not dropped: it leaves under the lock that is held here.
         std::mem::forget(self);
         let mut list = channel.events.lock();
-        let event = list.pop(&channel.fd);
+        let event = list.pop_only(&channel.fd);
         list.leave(&channel.fd);
         event
     }
@@ -119,10 +196,10 @@ impl Drop for Awake<'_> {
 
 impl ChannelCore {
     pub(crate) fn new() -> io::Result<Arc<Self>> {
-        Self::on(EventFd::new(EventFdKind::Semaphore, FdPlace::Program)?)
+        Self::on(EventFd::new(EventFdKind::Counter, FdPlace::Program)?)
     }
 
-    /// One whose events this descriptor counts.
+    /// One of whose events this descriptor tells.
     pub(crate) fn on(fd: EventFd) -> io::Result<Arc<Self>> {
         iwarp_mem::afford()?;
         let core = Self {
@@ -133,6 +210,8 @@ impl ChannelCore {
             blocks: AtomicBool::new(false),
             taken_ready: AtomicU8::new(0),
             has_driver: AtomicBool::new(false),
+            is_shared: AtomicBool::new(false),
+            looks: AtomicU8::new(LOOKS),
         };
         core.epoll.add(&*core.fd, EVENT, Interest::READ)?;
         Ok(Arc::new(core))
@@ -171,8 +250,9 @@ impl ChannelCore {
         let mut list = self.events.lock();
         let before = list.events.len();
         list.events.retain(|event| *event != number);
-        for _ in list.events.len()..before {
-            list.uncount(&self.fd);
+        let gone = before - list.events.len();
+        if gone > 0 && list.took(gone, &self.fd) {
+            list.alert_again(&self.fd);
         }
     }
 
@@ -189,7 +269,7 @@ impl ChannelCore {
         if list.untold < list.awake {
             list.untold += 1;
         } else {
-            let _ = self.fd.signal();
+            list.tell(&self.fd);
         }
     }
 
@@ -200,8 +280,80 @@ impl ChannelCore {
         }
     }
 
+    /// The oldest event. Where another process has signalled the descriptor, what it has sent is
+    /// moved first, and there is an event in any case: the program may have found the descriptor
+    /// readable, and would wait here.
     fn pop(&self) -> Option<u64> {
-        self.events.lock().pop(&self.fd)
+        let mut list = self.events.lock();
+        let mut found = list.pop(&self.fd);
+        if found.is_none() {
+            if !self.is_shared.load(Ordering::Relaxed) {
+                return None;
+            }
+            if list.has_all_signals() {
+                drop(list);
+                if self.finds_no_alert() {
+                    return None;
+                }
+                list = self.events.lock();
+                // Another thread may have brought one meanwhile, of which the descriptor tells.
+                found = list.pop(&self.fd);
+            }
+        }
+        let (event, is_alerted) = match found {
+            Some((event, is_alerted)) => (Some(event), is_alerted),
+            None => (None, list.was_alerted(&self.fd)),
+        };
+        drop(list);
+        if is_alerted { self.answer_alert(event) } else { event }
+    }
+
+    /// False if other processes have signalled the descriptor, or are about to. Spares a system
+    /// call where the queues are few.
+    fn finds_no_alert(&self) -> bool {
+        let groups = self.groups.lock();
+        let is_alerted =
+            |set: &Weak<dyn PollSet>| set.upgrade().is_some_and(|set| set.is_alerted());
+        groups.len() <= FEW && !groups.iter().any(is_alerted)
+    }
+
+    #[cold]
+    fn answer_alert(&self, event: Option<u64>) -> Option<u64> {
+        let awake = self.wake();
+        let some = self.drive_alerted();
+        match event {
+            Some(_) => event,
+            // A process signals a moment after what it has sent can be found: its event may have
+            // been taken already.
+            None => awake.take().or(some),
+        }
+    }
+
+    /// Moves what other processes have sent that have signalled the descriptor, or are about to.
+    /// The number of one of the queues in which they complete.
+    fn drive_alerted(&self) -> Option<u64> {
+        let sets: Vec<_> = self.groups.lock().iter().filter_map(Weak::upgrade).collect();
+        let alerts: Vec<_> = sets.iter().map(|set| set.alerts()).collect();
+        let due = alerts.iter().sum::<u64>();
+        self.events.lock().due += due.cast_signed();
+        let alerted = sets.iter().zip(alerts).filter(|(_, alerts)| *alerts > 0).map(|(set, _)| set);
+        alerted.clone().for_each(|set| set.answer_alert());
+        let known = || sets.iter().find(|set| set.may_be_alerted()).or(sets.first());
+        alerted.into_iter().next().or_else(known).map(|set| set.id())
+    }
+
+    /// Another process may signal the descriptor from now on, if this returns it. A signal may come
+    /// a moment after its event was taken, and then has an event without a completion. Programs
+    /// whose calls wait rely on one, so others signal no descriptor of theirs.
+    pub(crate) fn share(&self) -> Option<&Arc<EventFd>> {
+        if !self.is_shared.load(Ordering::Relaxed) {
+            // A descriptor that never becomes so is not asked for ever.
+            let left = self.looks.load(Ordering::Relaxed).checked_sub(1)?;
+            self.looks.store(left, Ordering::Relaxed);
+            self.fd.is_nonblocking().ok().filter(|is| *is)?;
+            self.is_shared.store(true, Ordering::Relaxed);
+        }
+        Some(&self.fd)
     }
 
     pub(crate) fn wake(&self) -> Awake<'_> {
@@ -272,7 +424,7 @@ impl ChannelCore {
         self.sit_down(seat);
         loop {
             let mut list = self.events.lock();
-            let (event, ended) = (list.pop(&self.fd), list.ended);
+            let (event, ended) = (list.pop_only(&self.fd), list.ended);
             drop(list);
             if let Some(event) = event {
                 return Ok(Some(event));
@@ -290,9 +442,21 @@ impl ChannelCore {
             seat.find(&self.epoll, left)?;
             let awake = self.wake();
             self.drive_ready(seat, &awake);
+            self.hear_alert(&awake);
             if let Some(event) = awake.take() {
                 return Ok(Some(event));
             }
+        }
+    }
+
+    /// A caller has slept on the descriptor among others. If nothing else has woken it, another
+    /// process may have.
+    fn hear_alert(&self, awake: &Awake<'_>) {
+        if self.is_shared.load(Ordering::Relaxed)
+            && !awake.has_event()
+            && self.events.lock().was_alerted(&self.fd)
+        {
+            let _ = self.drive_alerted();
         }
     }
 
@@ -365,6 +529,7 @@ impl ChannelCore {
         if !awake.has_event() && !Self::try_few(seat, &awake) {
             seat.find(&self.epoll, Some(Duration::ZERO))?;
             self.drive_ready(seat, &awake);
+            self.hear_alert(&awake);
         }
         Ok(awake.take())
     }
@@ -506,6 +671,17 @@ mod tests {
         let taken = callers.map(Awake::take);
         assert_eq!(taken, [Some(2), Some(3)]);
         assert!(!is_readable(&channel));
+    }
+
+    /// A program that sleeps in an edge-triggered epoll is woken by each, though it takes none.
+    #[test]
+    fn each_event_signals_the_descriptor() {
+        let channel = ChannelCore::new().unwrap();
+        (1..=3).for_each(|cq| channel.push(cq));
+        assert_eq!(channel.event_fd().drain().unwrap(), 3);
+        (1..=2).for_each(|cq| assert_eq!(channel.take_ready(), Some(cq)));
+        (4..=5).for_each(|cq| channel.push(cq));
+        assert_eq!(channel.event_fd().drain().unwrap(), 2);
     }
 
     #[test]

@@ -6,7 +6,9 @@
 //! The worker answers processes of this user and of root, so a process without a device costs
 //! nothing, and one with a device a descriptor. To the question `describe` the answer is a JSON
 //! object of all that is in the [census](super::census). `capture FILE` begins a capture, `capture`
-//! ends it. `log LEVEL` sets the level of the log.
+//! ends it. `log LEVEL` sets the level of the log. `faults RULES` puts rules, or none, in the place
+//! of those in force. `watch SECONDS` has descriptions tell the times of requests for so long.
+//! `link down` and `link up` pull the cables of all ports, and put them back.
 
 use std::fmt;
 use std::io;
@@ -17,7 +19,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use iwarp_os::questions::{Asker, Questioned};
-use iwarp_os::{Interest, Ready};
+use iwarp_os::{Interest, Ready, clock};
 
 use crate::capture::{self, Capture, CaptureError};
 use crate::engine::census::{self, Kind};
@@ -25,7 +27,9 @@ use crate::engine::log_level::set_level;
 use crate::engine::options::log;
 use crate::engine::tasks::{Task, Tasks};
 use crate::engine::worker::Worker;
+use crate::faults;
 use crate::port::Descriptors;
+use crate::report;
 use crate::report::Object;
 
 /// Objects of a kind that are described at most.
@@ -33,6 +37,8 @@ const MOST: usize = 10_000;
 /// Others that may ask at a time, and the time in which each has to.
 const ASKERS: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Seconds for which one may watch.
+const LONGEST: u64 = 7200;
 /// The time for which none is taken where descriptors or memory are short.
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -185,6 +191,18 @@ impl Conversation {
                     answer.text("error", error);
                 }
             }
+            ("faults", rules) => {
+                if let Err(error) = set_faults(rules) {
+                    answer.text("error", error);
+                }
+            }
+            ("watch", seconds) => {
+                if let Err(error) = watch(seconds) {
+                    answer.text("error", error);
+                }
+            }
+            ("link", "down") => pull_cable(true),
+            ("link", "up") => pull_cable(false),
             ("log", level) => {
                 if let Err(error) = set_log(level) {
                     answer.text("error", error);
@@ -204,6 +222,7 @@ impl Conversation {
             begun => begun.map_err(|error| error.to_string())?,
         }
         Worker::write_captures(Weak::clone(&self.worker));
+        census::have_capture();
         Ok(())
     }
 
@@ -218,6 +237,33 @@ impl Conversation {
 fn set_log(level: &str) -> Result<(), &'static str> {
     let level = log(level).ok_or("the level of a log is off, error, warn, info or debug")?;
     set_level(level)
+}
+
+fn watch(seconds: &str) -> Result<(), &'static str> {
+    let seconds = seconds.parse().ok().filter(|seconds| (1..=LONGEST).contains(seconds));
+    let seconds = seconds.ok_or("requests are watched for 1 to 7200 seconds")?;
+    census::watch(clock::now() + Duration::from_secs(seconds));
+    Ok(())
+}
+
+fn pull_cable(pulled: bool) {
+    if faults::pull(pulled) {
+        let state = if pulled { "down on purpose" } else { "up again" };
+        report!(WARN, "the ports of this process are {state} (iwarp set)");
+        census::cable(pulled);
+    }
+}
+
+fn set_faults(text: &str) -> Result<(), String> {
+    let (network, rules) = faults::split(text).map_err(|error| error.to_string())?;
+    if !network.is_empty() {
+        let why = "faults of the network are there from the start of a process: start it with \
+                   IWARP_FAULTS";
+        return Err(why.to_owned());
+    }
+    faults::replace(&rules).map_err(|error| error.to_string())?;
+    census::have_faults();
+    Ok(())
 }
 
 fn describe(to: &mut Object) {

@@ -33,6 +33,7 @@ use crate::engine::channel::ChannelCore;
 use crate::engine::event::AsyncEvent;
 use crate::engine::event_queue::AsyncQueue;
 use crate::engine::group::{Group, Polled};
+use crate::engine::policy::Behaviours;
 use crate::engine::policy::arming::Arming;
 use crate::engine::policy::backoff::Rest;
 use crate::engine::policy::table::LOOP;
@@ -41,6 +42,7 @@ use crate::engine::slots::Returned;
 use crate::engine::sync::{AtomicU32, Mutex, Ordering};
 use crate::engine::worker;
 use crate::flaw::{self, Flaw};
+use crate::port::local::{Channel, KnownQueue};
 use crate::report::Object;
 
 /// See the [module](self).
@@ -249,6 +251,9 @@ impl CqCore {
     /// Raises the event that was asked for.
     fn raise(&self, queue: &mut Queue) {
         queue.notify = Notify::Off;
+        if self.group.known.is_any() {
+            self.group.known.disarm();
+        }
         if worker::is_turning() {
             queue.arming.raised_by_worker();
         }
@@ -441,12 +446,31 @@ impl CqCore {
                 false => AWAKE,
             };
             self.asleep.store(looks, Ordering::Relaxed);
+            if sleeps && self.group.known.is_any() {
+                self.arm_for_others(queue.notify == Notify::Solicited);
+            }
             lingers
         };
         if lingers {
             self.group.linger();
         } else if sleeps {
             self.group.leave_to_worker();
+        }
+    }
+
+    /// Processes that know the queue signal the channel's descriptor, on which the program may
+    /// sleep.
+    fn arm_for_others(&self, solicited_only: bool) {
+        if let Some(events) = self.channel.as_ref().and_then(|channel| channel.share()) {
+            self.group.known.arm(events, solicited_only);
+        }
+    }
+
+    /// The process at the other end of `by` brings about completions here, and is to know the queue
+    /// as it is told by `tell`. Does nothing where no program waits for events.
+    pub(crate) fn become_known(&self, by: &Arc<Channel>, tell: impl FnOnce(&KnownQueue)) {
+        if self.channel.is_some() && !self.group.without(Behaviours::ALERTS) {
+            self.group.known.by(by, tell);
         }
     }
 }

@@ -80,7 +80,7 @@ use crate::engine::slots::{ReceiveSlots, SendSlots};
 use crate::engine::srq::{Parking, SrqCore};
 use crate::engine::sync::{AtomicBool, AtomicU8, AtomicU32, Mutex, Ordering};
 use crate::faults;
-use crate::port::local::Annex;
+use crate::port::local::{Annex, Channel, KnownQueue};
 
 /// See the [module](self).
 pub(crate) struct Endpoint {
@@ -344,12 +344,13 @@ impl Endpoint {
             when_moved: OnceLock::new(),
             annex: OnceLock::new(),
         });
-        if faults::are_on() {
-            faults::created(this.id());
-            this.core.lock().program.hurt = Some(Hurt::new(&this));
-        }
         let described: Weak<dyn Described> = Arc::<Self>::downgrade(&this);
         census::enter(this.place(), described);
+        // Behind that: rules that come at this moment find it there.
+        if faults::are_on() {
+            faults::created(this.id());
+            Arc::clone(&this).have_faults();
+        }
         Ok(this)
     }
 
@@ -378,7 +379,7 @@ impl Endpoint {
     pub(crate) fn counters(&self) -> Option<Counters> {
         let mut locked = self.core.lock();
         locked.catch_up();
-        Some(locked.program.observed.as_ref()?.counters())
+        locked.program.observed.as_ref()?.counters()
     }
 
     /// Its type.
@@ -508,6 +509,18 @@ impl Endpoint {
     /// The poll groups of its completion queues, receives' and sends'.
     pub(crate) fn groups(&self) -> [&Arc<Group>; 2] {
         [self.recv_cq.group(), self.send_cq.group()]
+    }
+
+    /// The process at the other end of the channel brings about completions in both completion
+    /// queues, and is told as which it knows them: see [`CqCore::become_known`].
+    pub(crate) fn become_known(
+        &self,
+        by: &Arc<Channel>,
+        receives: impl FnOnce(&KnownQueue),
+        sends: impl FnOnce(&KnownQueue),
+    ) {
+        self.recv_cq.become_known(by, receives);
+        self.send_cq.become_known(by, sends);
     }
 
     /// A caller that looked after the groups has left: where some thread sleeps until the worker

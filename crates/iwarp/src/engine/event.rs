@@ -52,4 +52,14 @@ pub enum AsyncEvent {
         /// Number of the queue.
         srq: u64,
     },
+    /// A port has gone down, on purpose (`iwarp set PID link=down`).
+    PortError {
+        /// Number of the port, from 1 on.
+        port: u8,
+    },
+    /// A port is up again.
+    PortActive {
+        /// Number of the port, from 1 on.
+        port: u8,
+    },
 }

@@ -30,9 +30,12 @@
 //!   one that adds or closes a member. Guard: its own lock.
 //! - `driver` (events, the only stream, drives since it asked the epoll, backoff): the
 //!   driver.
+//! - `known` (queues): the worker that moves a stream, and threads that arm the queue or complete
+//!   something there. Guard: its own lock.
 //! - `polls`: the polling caller, and a post that is held. It is a hint: several threads may store
 //!   it at once, and a lost store costs only some time.
 
+mod known;
 mod member;
 mod waker;
 mod woken;
@@ -46,6 +49,7 @@ use iwarp_mem::OutOfMemory;
 use iwarp_os::{Epoll, Events, FdPlace, Interest, poll};
 use slotmap::{DefaultKey, Key, KeyData, SlotMap};
 
+pub(crate) use self::known::Known;
 pub(crate) use self::member::{Member, Memberships};
 pub(crate) use self::waker::{MemberWaker, ready_of};
 pub(crate) use self::woken::GroupList;
@@ -125,6 +129,8 @@ pub(crate) struct Group {
     pub(crate) polls: Polls,
     without: Behaviours,
     pub(crate) handover: Handover,
+    /// The processes that know its queue.
+    pub(crate) known: Known,
     worker: Arc<Worker>,
 }
 
@@ -166,6 +172,7 @@ impl Group {
             polls: Polls::new(),
             without,
             handover: Handover::new(),
+            known: Known::default(),
             worker: Arc::clone(worker),
         })
     }
@@ -347,7 +354,7 @@ impl Group {
     fn drive_ready(&self, driver: &mut Driver, by: By) -> Served {
         let mut served = Served::default();
         if self.woken.is_used() {
-            self.woken.look();
+            let _quiet = self.woken.look();
             served = self.drive_woken(by);
             if self.woken.is_all(self.members.lock().streams.len()) {
                 // The epoll tells of nothing but the end of those that have a descriptor as well,
@@ -455,6 +462,11 @@ impl Group {
         ready
     }
 
+    /// True if that behaviour is switched off.
+    pub(crate) const fn without(&self, which: Behaviours) -> bool {
+        self.without.contains(which)
+    }
+
     /// The worker that looks after it while no caller does.
     pub(crate) const fn worker(&self) -> &Arc<Worker> {
         &self.worker
@@ -559,6 +571,24 @@ impl PollSet for Group {
 
     fn drive(&self, by: By) -> bool {
         self.drive(by)
+    }
+
+    fn alerts(&self) -> u64 {
+        self.known.alerts()
+    }
+
+    fn is_alerted(&self) -> bool {
+        self.known.is_alerted()
+    }
+
+    fn answer_alert(&self) {
+        if self.as_driver(|driver| self.drive_as(driver, By::Caller)).is_none() {
+            self.woken.hear();
+        }
+    }
+
+    fn may_be_alerted(&self) -> bool {
+        self.known.is_any()
     }
 
     fn serve(&self) -> Served {

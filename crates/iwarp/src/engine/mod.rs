@@ -162,6 +162,7 @@ use timers::Timers;
 use worker::Worker;
 
 use crate::capture;
+use crate::faults;
 use crate::port::{Clock, DatagramNetwork, DatagramSettings, Network, Platform, Shared, described};
 
 /// Reads and Atomics of a queue pair that may be under way at a time, in either direction.
@@ -234,8 +235,12 @@ impl Engine {
         // In this order: what was started is stopped if the next one cannot be.
         let first = worker(&clock)?;
         let timers = Timers::new(Arc::clone(&first), clock.clone());
+        // A capture wants to hear of no access to memory, each of which would pay for it.
+        let accesses = options.observer.as_ref().map(SomeObserver::of_accesses);
         let captures = is_systems && options.capture.as_ref().is_some_and(capture::begin);
         if captures {
+            // Another device of the process may have connections.
+            first.at(clock.now(), Box::new(census::have_capture));
             options.observer = Some(Arc::new(Remarks(options.observer.take())).into());
         }
         let control = is_systems.then(|| Control::open(&first));
@@ -244,9 +249,7 @@ impl Engine {
             None
         });
         let mut engine = Self {
-            memory: Arc::new(MemoryTable::observed(
-                options.observer.as_ref().map(SomeObserver::of_accesses),
-            )),
+            memory: Arc::new(MemoryTable::observed(faults::around(accesses))),
             connect_order: ConnectOrder::new(&timers),
             clock: first.clock().clone(),
             worker: first,
@@ -266,7 +269,7 @@ impl Engine {
             next_pd: AtomicU32::new(1),
             _control: control,
         };
-        if engine.options.local.reaches_memory() && engine.worker.has_thread() {
+        if engine.options.local.reaches_memory() {
             iwarp_mem::set_buffer_source(&iwarp_os::local::HeapBuffers);
         }
         for _ in 1..engine.options.workers {

@@ -96,7 +96,8 @@ pub(crate) trait StreamMover: fmt::Debug + Send + Sync {
     fn write_at_once(&self, write: &DirectWrite<'_>) -> AtOnce;
     /// Carries out an Atomic at once, likewise.
     fn update_at_once(&self, atomic: &DirectAtomic<'_>) -> AtOnce;
-    /// A request was carried out so, and is reported: so many bytes were read, or written.
+    /// A request was carried out so, and is reported: so many bytes were read, or written. To be
+    /// called with the core locked.
     fn was_done_at_once(&self, read: u64, written: u64);
     /// The Reads that were carried out so.
     fn direct_reads(&self) -> u64;
@@ -104,11 +105,16 @@ pub(crate) trait StreamMover: fmt::Debug + Send + Sync {
     fn direct_writes(&self) -> u64;
     /// The peer reads nothing by itself any more, until it has asked again.
     fn show_nothing(&self);
+    /// The port has gone down, so that nothing passes in either direction, or is up again.
+    fn cable(&self, is_pulled: bool);
     /// Waits a moment for the thread that is receiving.
     fn settle_receiving(&self);
     /// Sets the time that the peer may be silent while something is expected of it; `None`: as long
     /// as the system likes.
     fn set_patience(&self, patience: Option<Duration>);
+    /// A capture of the process has begun. To be called by a thread that moves no stream at this
+    /// moment.
+    fn have_capture(&self);
     /// Lets go of the stream at once, with a reset.
     fn break_off(&self);
     /// Describes the stream: its ends, its way, and what it waits for.

@@ -50,6 +50,25 @@ pub(crate) trait PollSet: Send + Sync + fmt::Debug {
     fn help(&self) -> bool {
         false
     }
+    /// The number of times that other processes have signalled the channel's descriptor for what
+    /// they have sent, of which they tell the program that waits and not the worker, or are about
+    /// to, since this was asked.
+    fn alerts(&self) -> u64 {
+        0
+    }
+    /// True if [`Self::alerts`] counts some.
+    fn is_alerted(&self) -> bool {
+        false
+    }
+    /// A caller moves what such a process has sent. If another thread drives, which may have looked
+    /// before that came, the epoll reports it.
+    fn answer_alert(&self) {
+        self.drive(By::Caller);
+    }
+    /// True if other processes may do so.
+    fn may_be_alerted(&self) -> bool {
+        false
+    }
     /// The worker moves all that is ready.
     fn serve(&self) -> Served {
         Served { moved: self.drive(By::Worker), left: false }

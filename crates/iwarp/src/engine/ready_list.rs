@@ -55,6 +55,23 @@ struct ReadyStreams {
     rings: bool,
     /// Threads that sleep on the epoll for a moment, of which nothing else tells.
     sleepers: u32,
+    /// Threads that are about to take what comes.
+    takers: u32,
+}
+
+/// A thread is about to take what comes into the list. The bell begins no ring until this is
+/// dropped.
+#[derive(Debug)]
+pub(crate) struct Quiet<'a, B: Bell>(Option<&'a ReadyList<B>>);
+
+impl<B: Bell> Drop for Quiet<'_, B> {
+    fn drop(&mut self) {
+        if let Some(list) = self.0 {
+            let mut state = list.state.lock();
+            state.takers -= 1;
+            list.settle(&mut state);
+        }
+    }
 }
 
 impl<B: Bell> ReadyList<B> {
@@ -137,6 +154,17 @@ impl<B: Bell> ReadyList<B> {
         change(&self.bell, self.is_hushed.load(Ordering::Relaxed))
     }
 
+    /// This thread takes what comes until the result is dropped, so that no other need be woken for
+    /// it.
+    pub(crate) fn quiet(&self) -> Quiet<'_, B> {
+        // A list that is hushed rings for no thread.
+        if self.is_hushed.load(Ordering::Relaxed) {
+            return Quiet(None);
+        }
+        self.state.lock().takers += 1;
+        Quiet(Some(self))
+    }
+
     /// A thread is about to sleep on the epoll for a moment, until [`Self::has_slept`].
     pub(crate) fn will_sleep(&self) {
         self.state.lock().sleepers += 1;
@@ -175,7 +203,9 @@ impl<B: Bell> ReadyList<B> {
         if !any {
             self.any.store(false, Ordering::Relaxed);
         }
-        let rings = any && !self.is_hushed.load(Ordering::Relaxed);
+        let is_needed =
+            !self.is_hushed.load(Ordering::Relaxed) && (state.takers == 0 || state.rings);
+        let rings = any && is_needed;
         if rings == std::mem::replace(&mut state.rings, rings) {
             return;
         }

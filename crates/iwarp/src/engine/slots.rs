@@ -151,6 +151,11 @@ impl SendSlots {
         slots
     }
 
+    /// Requests that were posted, and whose end the core has not told.
+    pub(crate) const fn untold(&self) -> u32 {
+        self.taken.wrapping_sub(self.reported).wrapping_sub(self.silent)
+    }
+
     /// As new. The completion queue has forgotten what would still come back.
     pub(crate) fn reset(&mut self) {
         (self.taken, self.reported, self.silent, self.unsignaled) = (0, 0, 0, 0);

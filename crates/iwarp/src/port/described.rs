@@ -147,6 +147,10 @@ impl Port for DescribedPort {
         self.port.may_hold()
     }
 
+    fn is_systems(&self) -> bool {
+        self.port.is_systems()
+    }
+
     fn begin(&mut self, settings: &Settings<'_>) -> io::Result<()> {
         self.port.begin(settings)?;
         if !self.for_life {

@@ -40,6 +40,13 @@ impl<'a> Descriptors<'a> {
         Self { input: Some(input), room, beside: None, is_stream: false }
     }
 
+    /// These descriptors, of a port that receives by other means besides: more may come than they
+    /// tell.
+    #[must_use]
+    pub(crate) const fn among_others(self) -> Self {
+        Self { is_stream: false, ..self }
+    }
+
     /// No descriptor.
     pub const fn none() -> Self {
         Self { input: None, room: None, beside: None, is_stream: false }

@@ -5,7 +5,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use iwarp_os::owner::{self, Owner};
@@ -13,9 +13,11 @@ use iwarp_os::socket::beside::{Admission, RDMA_CLASS};
 use iwarp_os::{IoPart, IoPartMut, Ipv6Listen, Keepalive, Sharing, Spare, TcpSocket, Vitals};
 
 use crate::capture::{self, Tap, Watch};
+use crate::faults;
 
 use super::{
-    Acceptor, Clock, Descriptors, Ends, Network, Platform, Port, Reservation, Settings, traffic,
+    Acceptor, Clock, Descriptors, Ends, Network, Platform, Port, Reservation, Settings, lock,
+    traffic,
 };
 use crate::port::traffic::Account;
 
@@ -88,6 +90,9 @@ impl Network for Tcp {
 /// Has a socket connect to `peer`. Its own traffic class, `class`, follows when the connection is
 /// made.
 fn start(socket: TcpSocket, peer: SocketAddr, class: Option<u8>) -> io::Result<Box<dyn Port>> {
+    if faults::is_pulled() {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
     // A system that reserves the class refuses it; a number cannot be shared then, and no more.
     let marked = socket.set_traffic_class(RDMA_CLASS).is_ok();
     socket.start_connecting(peer)?;
@@ -153,12 +158,12 @@ impl Reservation for TcpReservation {
             return Err((self, error));
         }
         let Self { admission, socket, only } = *self;
-        Ok(Box::new(TcpAcceptor { _admission: admission.into_inner().flatten(), socket, only }))
+        Ok(Box::new(TcpAcceptor::new(socket, only, admission.into_inner().flatten())))
     }
 
     fn listen_at(&self, ip: IpAddr, scope_id: u32, backlog: u32) -> io::Result<Box<dyn Acceptor>> {
         let socket = self.socket.listen_at(ip, scope_id, backlog)?;
-        Ok(Box::new(TcpAcceptor { _admission: None, socket, only: None }))
+        Ok(Box::new(TcpAcceptor::new(socket, None, None)))
     }
 
     fn connect(
@@ -185,12 +190,33 @@ struct TcpAcceptor {
     _admission: Option<Admission>,
     socket: TcpSocket,
     only: Only,
+    /// Connections that came while the port was down: their peers hear nothing.
+    unheard: Mutex<Vec<TcpSocket>>,
 }
+
+/// Connections that are kept at most. Others are reset.
+const MOST_UNHEARD: usize = 64;
 
 /// Connections to other addresses that one call of `accept` refuses.
 const MOST_REFUSED: usize = 64;
 
 impl TcpAcceptor {
+    fn new(socket: TcpSocket, only: Only, admission: Option<Admission>) -> Self {
+        Self { _admission: admission, socket, only, unheard: Mutex::default() }
+    }
+
+    /// A connection has come by a cable that is pulled.
+    #[cold]
+    fn keep_unheard(&self, socket: TcpSocket) -> io::Error {
+        let mut unheard = lock(&self.unheard);
+        if unheard.len() < MOST_UNHEARD {
+            unheard.push(socket);
+        } else {
+            socket.reset();
+        }
+        io::ErrorKind::WouldBlock.into()
+    }
+
     /// True for a connection to an address that the socket is for.
     fn takes(&self, socket: &TcpSocket) -> bool {
         let to = |ip: IpAddr| {
@@ -216,6 +242,9 @@ impl Acceptor for TcpAcceptor {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
         };
+        if faults::is_pulled() {
+            return Err(self.keep_unheard(socket));
+        }
         // Without memory for it the connection is closed.
         iwarp_mem::afford()?;
         let ends = Ends { local: socket.local_addr().ok(), peer };
@@ -232,7 +261,7 @@ impl Acceptor for TcpAcceptor {
 
     fn inherit(&self) -> io::Result<Box<dyn Acceptor>> {
         let socket = TcpSocket::take_over(&self.socket)?;
-        Ok(Box::new(Self { _admission: None, socket, only: self.only }))
+        Ok(Box::new(Self::new(socket, self.only, None)))
     }
 
     fn end(&self) {

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use iwarp_os::{EventFd, PerProcess, ProcessOwned};
 use iwarp_types::PdId;
 
+use crate::engine::census::{self, Described, Kind, Place};
 use crate::engine::cq::CqCore;
 use crate::engine::event::AsyncEvent;
 use crate::engine::event_queue::AsyncQueue;
@@ -23,6 +24,7 @@ use crate::engine::turns::Turns;
 use crate::engine::{Engine, MAX_READS};
 use crate::faults;
 use crate::port::Platform;
+use crate::report::Object;
 use crate::verbs::channel::CompletionChannel;
 use crate::verbs::cq::CompletionQueue;
 use crate::verbs::pd::{PdCore, ProtectionDomain};
@@ -148,6 +150,47 @@ pub(crate) struct DeviceCore {
     guid: Arc<OnceLock<u64>>,
 }
 
+impl DeviceCore {
+    fn new(
+        engine: Arc<Engine>,
+        events: Arc<AsyncQueue>,
+        wires: Arc<Wires>,
+        guid: Arc<OnceLock<u64>>,
+    ) -> Arc<Self> {
+        let this = Arc::new(Self { engine, events, wires, guid });
+        let described: Weak<dyn Described> = Arc::<Self>::downgrade(&this);
+        census::enter(this.place(), described);
+        this
+    }
+
+    /// Its place in the census.
+    fn place(&self) -> Place {
+        census::of(Kind::Device, self)
+    }
+}
+
+impl Drop for DeviceCore {
+    fn drop(&mut self) {
+        census::leave(self.place());
+    }
+}
+
+impl Described for DeviceCore {
+    fn cable(&self, is_pulled: bool) {
+        for (port, _) in (1..).zip(self.wires.profile.ports()) {
+            self.events.push(match is_pulled {
+                true => AsyncEvent::PortError { port },
+                false => AsyncEvent::PortActive { port },
+            });
+        }
+    }
+
+    fn describe(&self, to: &mut Object) {
+        to.text("name", &self.wires.profile.name);
+        to.text("link", if faults::is_pulled() { "down" } else { "up" });
+    }
+}
+
 static SHARED: PerProcess<Mutex<Weak<DeviceCore>>> = PerProcess::new();
 
 /// The reason why the device could not be opened.
@@ -243,7 +286,8 @@ impl Device {
     }
 
     /// As [`Self::on_platform`], without threads: the result says when the workers take their
-    /// turns. All that the device does goes by the platform's clock.
+    /// turns. All that the device does goes by the platform's clock. One thread takes all turns: by
+    /// its life other processes know that this one lives.
     ///
     /// # Errors
     ///
@@ -260,7 +304,7 @@ impl Device {
         let wires = Wires::new(&engine, wing).of(0).ok_or_else(no_device)?;
         let observer = engine.options.observer.clone();
         let events = Arc::new(AsyncQueue::new()?.observed(observer));
-        Ok(Self::of(Arc::new(DeviceCore { engine, events, wires, guid: Arc::default() })))
+        Ok(Self::of(DeviceCore::new(engine, events, wires, Arc::default())))
     }
 
     fn of(core: Arc<DeviceCore>) -> Self {
@@ -297,7 +341,7 @@ impl Device {
         let engine = Arc::clone(&core.engine);
         let events = Arc::new(events.observed(engine.options.observer.clone()));
         let guid = Arc::clone(&core.guid);
-        Ok(Self::of(Arc::new(DeviceCore { engine, events, wires, guid })))
+        Ok(Self::of(DeviceCore::new(engine, events, wires, guid)))
     }
 
     /// True in a forked child of the process that opened it. It is dead there with all that belongs

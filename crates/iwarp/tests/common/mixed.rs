@@ -2,7 +2,8 @@
 
 //! One end of a connection with traffic of all kinds, each byte of which the other end checks:
 //! Sends of one byte to 300 KiB, Writes behind which a word says that they are there, Reads and
-//! Atomics. Each message has contents of its own number.
+//! Atomics. Each message has contents of its own number. Other memory is registered and
+//! deregistered meanwhile, and an end may deregister that which its peer uses.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,8 +12,8 @@ use std::sync::atomic::Ordering;
 
 use iwarp::cm::{ConnectError, ConnectParams, Incoming, connect};
 use iwarp::{
-    AtomicOp, CompletionChannel, Device, LocalPath, MemoryRegion, PostError, QueuePairAttributes,
-    SendOp, SendRequest, Sge, Stag, TaggedOffset, WcStatus, WorkCompletion,
+    Access, AtomicOp, CompletionChannel, Device, LocalPath, MemoryRegion, PostError,
+    QueuePairAttributes, SendOp, SendRequest, Sge, Stag, TaggedOffset, WcStatus, WorkCompletion,
 };
 
 use super::{DEADLINE, End, all_access, pattern};
@@ -107,7 +108,12 @@ pub struct Ready {
 /// See the [module](self).
 pub struct Mixed {
     pub end: End,
-    exposed: MemoryRegion,
+    /// None once it is deregistered.
+    exposed: Option<MemoryRegion>,
+    /// In its place then.
+    kept: Option<MemoryRegion>,
+    /// Registered for a while, and used by no request.
+    spare: Option<MemoryRegion>,
     /// Contents to send; then places for the results of Reads and Atomics, and words to write.
     local: MemoryRegion,
     inboxes: MemoryRegion,
@@ -187,7 +193,9 @@ impl Ready {
         let End { device, pd, send_cq, recv_cq, qp, connection: () } = end;
         Mixed {
             end: End { device, pd, send_cq, recv_cq, qp, connection },
-            exposed,
+            exposed: Some(exposed),
+            kept: None,
+            spare: None,
             local,
             inboxes,
             side,
@@ -229,6 +237,11 @@ impl Mixed {
             came = true;
         }
         self.look_for_block();
+        if came && self.lots.below(32) == 0 {
+            let len = 1 + self.lots.below(1 << 20) as usize;
+            self.spare =
+                self.spare.is_none().then(|| self.end.pd.allocate(len, all_access()).unwrap());
+        }
         self.has_moved |= self.end.qp.local_path() == LocalPath::Rings;
         let posted = !self.is_over && self.post_some();
         came || posted
@@ -237,6 +250,24 @@ impl Mixed {
     /// True once all that was posted has completed. The queue pair has ended then.
     pub fn is_done(&self) -> bool {
         self.outstanding == 0 && self.receives == 0
+    }
+
+    /// Deregisters the memory that the peer uses, and has other use for it.
+    pub fn withdraw(&mut self) {
+        self.is_over = true;
+        if self.exposed.take().is_none() {
+            return;
+        }
+        let kept = self.end.pd.allocate(EXPOSED, Access::LOCAL_WRITE).unwrap();
+        kept.buffer().unwrap().write_at(0, &contents(self.side)[..EXPOSED]);
+        self.kept = Some(kept);
+    }
+
+    /// True unless bytes have come into memory that is deregistered.
+    pub fn is_kept(&self) -> bool {
+        let is_whole =
+            |kept: &MemoryRegion| kept.buffer().unwrap().to_vec() == contents(self.side)[..EXPOSED];
+        self.kept.as_ref().is_none_or(is_whole)
     }
 
     /// Posts no more, and says how many Sends it has posted.
@@ -270,7 +301,10 @@ impl Mixed {
     }
 
     fn word(&self, at: usize) -> u64 {
-        self.exposed.buffer().unwrap().atomic_u64(at).load(Ordering::Acquire)
+        let word = |exposed: &MemoryRegion| {
+            exposed.buffer().unwrap().atomic_u64(at).load(Ordering::Acquire)
+        };
+        self.exposed.as_ref().map_or(0, word)
     }
 
     fn failed(&mut self, completion: &WorkCompletion) -> bool {
@@ -329,13 +363,13 @@ impl Mixed {
     /// The peer has written a block, and the word behind it.
     fn look_for_block(&mut self) {
         let word = self.word(WORD);
-        if word == self.blocks_seen {
+        let Some(exposed) = self.exposed.as_ref().filter(|_| word != self.blocks_seen) else {
             return;
-        }
+        };
         assert_eq!(word, self.blocks_seen + 1, "a word that the peer has not written");
         let len = length(word, BLOCK / 2);
         let mut octets = vec![0; len];
-        self.exposed.buffer().unwrap().read_at(PLACE, &mut octets);
+        exposed.buffer().unwrap().read_at(PLACE, &mut octets);
         let wanted = &contents(1 - self.side)[place(word)..][..len];
         assert!(octets == wanted, "block {word} of {len} bytes has others");
         self.blocks_seen = word;

@@ -63,6 +63,8 @@ pub struct Plan {
     pub early: bool,
     pub delay: Duration,
     pub second: Duration,
+    /// After that time the survivor deregisters the memory that the victim uses.
+    pub withdraws: Option<Duration>,
 }
 
 impl Plan {
@@ -75,6 +77,8 @@ impl Plan {
         let early = from_outside && lots.below(8) == 0;
         let moved = !early && lots.below(2) == 0;
         let amid_move = !moved && lots.below(4) > 0;
+        let withdraws = lots.below(4) == 0;
+        let withdraws = withdraws.then(|| Duration::from_micros(lots.below(20_000)));
         Self {
             seed,
             fate,
@@ -87,6 +91,7 @@ impl Plan {
             early,
             delay: if amid_move { amid } else { late },
             second,
+            withdraws,
         }
     }
 }

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Processes of one host end in all ways, at moments by lot, amid traffic of all kinds and amid the
-//! move to shared memory: the one that survives gets no wrong byte, hears of the end, and keeps
-//! nothing.
+//! move to shared memory: the one that survives gets no wrong byte, none in memory that it has
+//! deregistered, hears of the end, and keeps nothing.
 //!
 //! `IWARP_KILLS` is the number of rounds, `IWARP_KILLS_SEED` the first one, and with
 //! `IWARP_KILLS_WAY=off` all stays with TCP, to compare the ends that are counted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -107,7 +108,13 @@ fn meet_fate(plan: &Plan, board: &Board, mut ends: Vec<Mixed>) {
     }
     board.over.store(1, Ordering::SeqCst);
     match plan.fate {
-        Fate::Killed | Fate::StoppedAndKilled => panic!("the survivor has gone"),
+        Fate::Killed | Fate::StoppedAndKilled => {
+            assert!(plan.withdraws.is_some(), "the survivor has gone");
+            loop {
+                // SAFETY: until it is killed.
+                unsafe { libc::pause() };
+            }
+        }
         Fate::Exec => {
             let arguments = [c"sleep".as_ptr(), c"60".as_ptr(), std::ptr::null()];
             // SAFETY: strings, and an array that ends with nothing.
@@ -154,8 +161,9 @@ fn meet_fate(plan: &Plan, board: &Board, mut ends: Vec<Mixed>) {
 struct Survivor {
     devices: Vec<(Device, Listener, CompletionChannel)>,
     breeder: Breeder,
-    /// Descriptors that stay.
+    /// Descriptors and threads that stay.
     descriptors: usize,
+    threads: usize,
     counts: BTreeMap<(Fate, String), u64>,
     moved: u64,
     operations: [u64; 3],
@@ -172,7 +180,8 @@ impl Survivor {
         };
         let devices = devices().map(make).into();
         let (counts, operations) = (BTreeMap::new(), [0; 3]);
-        Self { devices, breeder, descriptors: usize::MAX, counts, moved: 0, operations }
+        let (descriptors, threads) = (usize::MAX, usize::MAX);
+        Self { devices, breeder, descriptors, threads, counts, moved: 0, operations }
     }
 
     fn count(&mut self, plan: &Plan, what: impl std::fmt::Display) {
@@ -192,8 +201,10 @@ impl Survivor {
         if plan.fate == Fate::Fork && plan.moved {
             keeps_nothing(board.child.load(Ordering::SeqCst));
         }
-        drop(ends);
         let status = self.breeder.end();
+        let is_kept = ends.iter().all(Mixed::is_kept);
+        assert!(is_kept, "{plan:?}: bytes have come into memory that is deregistered");
+        drop(ends);
         let as_wanted = match plan.fate {
             Fate::Killed | Fate::StoppedAndKilled | Fate::Fork | Fate::Exec => {
                 libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL
@@ -245,6 +256,7 @@ impl Survivor {
         let board = self.breeder.board;
         let (began, mut idle, mut over) = (Instant::now(), Idle::default(), None);
         let mut leaves = plan.fate == Fate::IsLeft;
+        let mut withdraws = plan.withdraws;
         let channel = plan.sleeps.then(|| self.devices[which(plan)].2.clone());
         while !ends.iter().all(Mixed::is_done) {
             let moved = ends.iter_mut().fold(false, |moved, end| end.step() | moved);
@@ -252,9 +264,13 @@ impl Survivor {
                 leaves = false;
                 leave(plan, ends);
             }
+            if withdraws.is_some_and(|after| began.elapsed() >= after) {
+                withdraws = None;
+                ends.iter_mut().for_each(Mixed::withdraw);
+            }
             match &channel {
                 _ if moved => idle.over(),
-                Some(channel) if !leaves => sleep(channel, ends),
+                Some(channel) if !leaves && withdraws.is_none() => sleep(channel, ends),
                 _ => idle.pause(),
             }
             if over.is_none() && board.over.load(Ordering::SeqCst) != 0 {
@@ -285,7 +301,7 @@ impl Survivor {
             *sum += count;
         }
         self.operations[0] += end.received();
-        if left {
+        if left || plan.withdraws.is_some() {
             return;
         }
         let is_abrupt =
@@ -308,14 +324,14 @@ impl Survivor {
     fn clean(&mut self, plan: &Plan) {
         while self.devices[which(plan)].2.try_next().is_some() {}
         let mut left = String::new();
-        let most = self.descriptors;
+        let most = (self.descriptors, self.threads);
         within(
             PATIENCE,
             || format!("{plan:?}: nothing to be left of {}", residue().1),
             || {
                 let (count, all) = residue();
                 left = all;
-                (left.is_empty() && count <= most).then_some(())
+                (left.is_empty() && count <= most.0 && threads() <= most.1).then_some(())
             },
         );
     }
@@ -369,16 +385,33 @@ fn is_shared(name: &str) -> bool {
 /// The descriptors of this process; and what it holds of a way past TCP.
 fn residue() -> (usize, String) {
     let mut all = String::new();
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    for line in maps.lines().filter(|line| is_shared(line)) {
-        writeln!(all, "{line}").unwrap();
-    }
     let list: Vec<_> = std::fs::read_dir("/proc/self/fd").unwrap().flatten().collect();
     let names = list.iter().filter_map(|fd| std::fs::read_link(fd.path()).ok());
     for name in names.filter(|name| is_shared(&name.to_string_lossy())) {
         writeln!(all, "{name:?}").unwrap();
     }
+    let own: BTreeSet<_> = list
+        .iter()
+        .filter_map(|fd| std::fs::metadata(fd.path()).ok())
+        .map(|file| file.ino().to_string())
+        .collect();
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    // A process keeps the descriptors of its own memory that others map. Of its own life it tells
+    // by a page that it writes.
+    let is_others = |line: &str| {
+        let inode = line.split_whitespace().nth(4).unwrap_or_default();
+        line.contains("iwarp-memory") && !own.contains(inode)
+            || line.contains("iwarp-status") && line.contains("r--s")
+    };
+    for line in maps.lines().filter(|line| is_shared(line) || is_others(line)) {
+        writeln!(all, "{line}").unwrap();
+    }
     (list.len(), all)
+}
+
+/// The threads of this process.
+fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").unwrap().count()
 }
 
 /// The forked child of a victim holds no memory of a connection.
@@ -413,6 +446,7 @@ fn processes_end_in_all_ways_amid_traffic() {
         if round == 9 {
             // All that is made at the first need has been made.
             survivor.descriptors = residue().0 + 8;
+            survivor.threads = threads();
         }
         goes_on();
     }

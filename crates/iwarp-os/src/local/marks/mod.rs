@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Told between two processes: which of their connections have something new.
+//! Told between two processes: which of their connections have something new, and which completion
+//! queues are armed.
 
+mod armed;
 #[cfg(test)]
 mod tests;
 mod words;
 
+use std::borrow::Borrow;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use self::armed::Armed;
 use self::words::Words;
+use super::alert::Alert;
 use super::bell::Bell;
 use super::damage;
 use super::memory::SharedMemory;
@@ -22,8 +27,11 @@ pub const SLOTS: usize = 64 * WORDS;
 
 const WORDS: usize = 64;
 
+/// Completion queues of either side whose arming the other can see: their numbers are below this.
+pub const QUEUES: usize = 128;
+
 /// The layout of the shared memory. Both ends must be of one build in this.
-const VERSION: u64 = u64::from_be_bytes(*b"iwarpM\0\x01");
+const VERSION: u64 = u64::from_be_bytes(*b"iwarpM\0\x02");
 
 /// Bytes of the shared memory: a page, with most systems.
 const OCTETS: usize = 4096;
@@ -36,6 +44,8 @@ struct Shared {
     version: AtomicU64,
     /// From A to B, and from B to A.
     directions: [Words<WORDS>; 2],
+    /// The queues of A, and of B.
+    armed: [Armed<QUEUES>; 2],
 }
 
 /// One end of what two processes tell each other: a bit for each connection, and a descriptor that
@@ -107,6 +117,68 @@ impl Marks {
             self.peers.ring()?;
         }
         Ok(wakes)
+    }
+
+    /// As [`mark`](Self::mark), of a message that completes in the peer's queue of that number.
+    /// Where that is armed, the descriptor is signalled on which the peer's program waits, in place
+    /// of the bell: then it is true. `find` gives the descriptor by the number that the peer has
+    /// given it.
+    ///
+    /// # Errors
+    ///
+    /// As [`mark`](Self::mark); `InvalidInput` for a queue that is not below [`QUEUES`].
+    pub fn mark_completion<A: Borrow<Alert>>(
+        &self,
+        slot: u16,
+        (queue, is_solicited): (u16, bool),
+        find: impl FnOnce(u32) -> Option<A>,
+    ) -> io::Result<bool> {
+        let (slot, queue) = (usize::from(slot), usize::from(queue));
+        if slot >= SLOTS || queue >= QUEUES {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let words = &self.shared().directions[self.side as usize];
+        let sleeps = words.put(slot);
+        let armed = &self.shared().armed[self.side.other() as usize];
+        // One that cannot be signalled has closed its descriptor, and hears by the bell.
+        let alert = armed.take(queue, is_solicited, find);
+        if alert.is_some_and(|alert| alert.borrow().signal().is_ok()) {
+            return Ok(true);
+        }
+        if sleeps && words.wakes() {
+            self.peers.ring()?;
+        }
+        Ok(false)
+    }
+
+    /// True if the peer's queue of that number was armed a moment ago.
+    #[inline]
+    pub fn peer_is_armed(&self, queue: u16) -> bool {
+        let armed = &self.shared().armed[self.side.other() as usize];
+        armed.is_armed(queue.into())
+    }
+
+    /// The queue of this side with that number, which is below [`QUEUES`], is armed: its next
+    /// completion, or the next solicited one, that the peer brings about is to signal the
+    /// descriptor of that number. To be followed by a look at what the peer has marked. False where
+    /// it was not armed before, or the peer was faster and signals.
+    pub fn arm(&self, queue: u16, descriptor: u32, solicited_only: bool) -> bool {
+        self.own_armed().arm(queue.into(), descriptor, solicited_only)
+    }
+
+    /// It is armed no more. False where it was not, or the peer was faster and signals.
+    pub fn disarm(&self, queue: u16) -> bool {
+        self.own_armed().disarm(queue.into())
+    }
+
+    /// True while it is armed, and the peer has not taken that back.
+    #[inline]
+    pub fn is_armed(&self, queue: u16) -> bool {
+        self.own_armed().is_armed(queue.into())
+    }
+
+    fn own_armed(&self) -> &Armed<QUEUES> {
+        &self.shared().armed[self.side as usize]
     }
 
     /// True if the peer may have marked something. One load.

@@ -38,11 +38,25 @@ impl<const WORDS: usize> Words<WORDS> {
     ///
     /// If there is no such slot.
     pub(crate) fn mark(&self, slot: usize) -> bool {
+        self.put(slot) && self.wakes()
+    }
+
+    /// Marks a slot. True if the taker listens, and is to be told by [`Self::wakes`] or otherwise.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such slot.
+    pub(crate) fn put(&self, slot: usize) -> bool {
         let word = slot / BITS;
         self.marks.0[word].fetch_or(1 << (slot % BITS), Ordering::Release);
         // Also if the bit was there: another thread may have set it and not come this far.
         let before = self.summary.fetch_or(1 << (word / WORDS_EACH), Ordering::AcqRel);
-        before & LISTENS != 0 && self.summary.fetch_and(!LISTENS, Ordering::AcqRel) & LISTENS != 0
+        before & LISTENS != 0
+    }
+
+    /// True if the caller is to wake the taker: one caller for each time that it sleeps.
+    pub(crate) fn wakes(&self) -> bool {
+        self.summary.fetch_and(!LISTENS, Ordering::AcqRel) & LISTENS != 0
     }
 
     /// True if something may be marked.

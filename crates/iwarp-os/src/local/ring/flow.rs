@@ -63,6 +63,11 @@ pub(crate) struct SeldomWords {
     /// The sender has set `began_at`.
     pub(crate) began: AtomicU32,
     pub(crate) began_at: AtomicU64,
+    /// One more than the number of the receiver's completion queue in which Sends complete; 0 where
+    /// it has none.
+    pub(crate) queue: AtomicU32,
+    /// Likewise, of the sender's in which its requests complete that the receiver deals with.
+    pub(crate) senders: AtomicU32,
 }
 
 /// The sender's own counts.

@@ -27,7 +27,7 @@ use crate::sync::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence
 pub const MAX_ROOM: usize = 1 << 28;
 
 /// The layout of the shared memory. Both ends must be of one build in this.
-const VERSION: u64 = u64::from_be_bytes(*b"iwarpR\0\x05");
+const VERSION: u64 = u64::from_be_bytes(*b"iwarpR\0\x06");
 
 /// Bytes of a room that connections which pass little go on using, and by which it is made present.
 const HOME: usize = 4096;
@@ -255,6 +255,32 @@ impl Ring {
                 *self.peer_began_at.get_or_init(|| seldom.began_at.load(Ordering::Relaxed))
             })
         })
+    }
+
+    /// Tells the peer the number of the completion queue in which what it sends completes.
+    pub fn receives_complete_in(&self, queue: u16) {
+        let seldom = &self.incoming().seldom.0;
+        seldom.queue.store(u32::from(queue) + 1, Ordering::Relaxed);
+    }
+
+    /// Tells the peer the number of the completion queue in which what this side sends completes.
+    pub fn sends_complete_in(&self, queue: u16) {
+        let seldom = &self.out().seldom.0;
+        seldom.senders.store(u32::from(queue) + 1, Ordering::Relaxed);
+    }
+
+    /// The number of the peer's queue in which what this side sends completes, once it has told.
+    #[inline]
+    pub fn peers_receives_complete_in(&self) -> Option<u16> {
+        let queue = self.out().seldom.0.queue.load(Ordering::Relaxed);
+        u16::try_from(queue.checked_sub(1)?).ok()
+    }
+
+    /// The number of the peer's queue in which what the peer sends completes, once it has told.
+    #[inline]
+    pub fn peers_sends_complete_in(&self) -> Option<u16> {
+        let queue = self.incoming().seldom.0.senders.load(Ordering::Relaxed);
+        u16::try_from(queue.checked_sub(1)?).ok()
     }
 
     /// Takes bytes, as many as there are and `parts` have room for; says how many. 0 is the end. A

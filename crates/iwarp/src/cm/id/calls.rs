@@ -14,6 +14,7 @@ use super::{Id, IdCore, IdState, Phase};
 use crate::cm::{ConnectError, ConnectParams, EventKind};
 use crate::connect::{By, Call, DatagramAttributes, Exchange, Meanwhile, NamedQp};
 use crate::engine::fate;
+use crate::faults;
 use crate::verbs::QueuePair;
 
 impl Id {
@@ -56,6 +57,9 @@ impl Id {
             None => core.source_for(dst),
         };
         let source = source.and_then(|source| {
+            if faults::is_pulled() {
+                return Err(io::ErrorKind::HostUnreachable.into());
+            }
             core.enter_device(chosen.unwrap_or(source))?;
             Ok(source)
         });

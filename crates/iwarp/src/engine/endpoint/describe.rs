@@ -3,12 +3,13 @@
 //! A queue pair as other processes of its user see it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use iwarp_types::{Awaits, HeldBy, OldestSend, Standing};
 
 use super::Endpoint;
 use crate::engine::census::{self, Described, Kind, Place};
-use crate::engine::observe::{Counters, Operations};
+use crate::engine::observe::{Counters, Observed, Operations};
 use crate::report::Object;
 
 impl Endpoint {
@@ -19,6 +20,37 @@ impl Endpoint {
 }
 
 impl Described for Endpoint {
+    fn have_faults(self: Arc<Self>) {
+        let hurt = super::Hurt::new(&self);
+        self.core.lock().program.hurt.get_or_insert(hurt);
+    }
+
+    fn watch(&self, until: Duration) {
+        let mut core = self.core.lock();
+        let core = &mut *core;
+        if core.program.observed.is_none() && !core.core.has_events() {
+            let (outstanding, untold) = (core.core.outstanding().0, core.sends.untold());
+            let joined = Observed::join(self.id(), self.depth, outstanding, untold);
+            // Without memory for it nothing is seen, and the program goes on.
+            core.program.observed = joined.ok();
+        }
+        if let Some(observed) = &mut core.program.observed {
+            let _ = observed.watch(until);
+        }
+    }
+
+    fn cable(&self, is_pulled: bool) {
+        if let Some(link) = self.link() {
+            link.cable(is_pulled);
+        }
+    }
+
+    fn have_capture(self: Arc<Self>) {
+        if let Some(link) = self.link() {
+            link.have_capture();
+        }
+    }
+
     fn describe(&self, to: &mut Object) {
         to.number("number", self.number.value());
         to.text("device", &self.profile.name);
@@ -46,7 +78,14 @@ impl Described for Endpoint {
         core.core.describe(to);
         core.catch_up();
         if let Some(observed) = &core.program.observed {
-            to.object("counters", |to| describe_counters(&observed.counters(), to));
+            if let Some(counters) = observed.counters() {
+                to.object("counters", |to| describe_counters(&counters, to));
+            }
+            if let Some(times) = observed.times() {
+                to.object("times", |to| {
+                    times.counts().for_each(|(nanos, count)| to.number(&nanos.to_string(), count));
+                });
+            }
         }
         let link = core.link.as_ref().map(Arc::clone);
         if let Some(link) = link {

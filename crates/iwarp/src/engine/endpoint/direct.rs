@@ -39,20 +39,31 @@ impl Locked {
         &mut self,
         request: &SendRequest<'_>,
         turn: Turn<'_>,
-    ) -> Option<Arc<dyn StreamMover>> {
-        let link = self.link.clone()?;
+    ) -> Option<&Arc<dyn StreamMover>> {
+        let link = self.link.as_ref()?;
         let may = match turn {
             Turn::Now => {
+                if let Some(observed) = &mut self.program.observed {
+                    observed.begins();
+                }
                 let needs_reads = !matches!(request.op, SendOp::Write { .. });
                 (self.reads || !needs_reads)
                     && self.sends.has_room()
                     && self.core.may_be_done(request)
             }
             Turn::Waiting(number, its) => {
-                ptr::addr_eq(Arc::as_ptr(&link), its) && self.core.may_be_done_next(number)
+                ptr::addr_eq(Arc::as_ptr(link), its) && self.core.may_be_done_next(number)
             }
         };
         may.then_some(link)
+    }
+
+    /// Counts a request that was carried out, which read and wrote so many bytes.
+    #[inline]
+    fn count_done(&self, read: u64, written: u64) {
+        if let Some(link) = &self.link {
+            link.was_done_at_once(read, written);
+        }
     }
 
     /// Takes a request for carried out.
@@ -107,7 +118,7 @@ impl Endpoint {
         let (link, is_alone) = {
             let mut locked = self.core.lock();
             let is_alone = matches!(turn, Turn::Now) && locked.sends.has_fewer_than(DIRECT_FEW);
-            (locked.link_that_may(request, turn), is_alone)
+            (locked.link_that_may(request, turn).cloned(), is_alone)
         };
         let Some(link) = link else { return false };
         if !link.read_at_once(&DirectRead { stag, to, room, is_alone }) {
@@ -115,13 +126,12 @@ impl Endpoint {
         }
         let mut locked = self.core.lock();
         // Ended meanwhile, it is flushed like any other request; behind others, it waits for them.
-        let may = locked.link_that_may(request, turn).is_some_and(|now| Arc::ptr_eq(&now, &link));
+        let may = locked.link_that_may(request, turn).is_some_and(|now| Arc::ptr_eq(now, &link));
         let is_done = may && locked.was_done(request, turn);
-        self.hand_on(&mut locked);
-        drop(locked);
         if is_done {
-            link.was_done_at_once(len, 0);
+            locked.count_done(len, 0);
         }
+        self.hand_on(&mut locked);
         is_done
     }
 
@@ -134,7 +144,8 @@ impl Endpoint {
         let part = |range| DirectWrite { stag, to, payload, range };
         let (mut done, mut by) = (0, None);
         while len - done > DIRECT_TAIL {
-            let Some(link) = self.core.lock().link_that_may(request, turn) else { return false };
+            let link = self.core.lock().link_that_may(request, turn).cloned();
+            let Some(link) = link else { return false };
             let end = (done + DIRECT_STEP).min(len - DIRECT_TAIL / 2);
             if link.write_at_once(&part(done..end)) != AtOnce::Done {
                 return false;
@@ -143,16 +154,11 @@ impl Endpoint {
         }
         let mut locked = self.core.lock();
         let Some(link) = locked.link_that_may(request, turn) else { return false };
-        if by.is_some_and(|by| !Arc::ptr_eq(&by, &link)) {
+        if by.is_some_and(|by| !Arc::ptr_eq(&by, link)) {
             return false;
         }
         let outcome = link.write_at_once(&part(done..len));
-        let is_done = self.end_at_once(&mut locked, request, turn, outcome);
-        drop(locked);
-        if is_done {
-            link.was_done_at_once(0, len);
-        }
-        is_done
+        self.end_at_once(&mut locked, request, turn, outcome, [0, len])
     }
 
     fn update_at_once(&self, request: &SendRequest<'_>, turn: Turn<'_>) -> bool {
@@ -161,27 +167,24 @@ impl Endpoint {
         let mut locked = self.core.lock();
         let Some(link) = locked.link_that_may(request, turn) else { return false };
         let outcome = link.update_at_once(&DirectAtomic { stag, to, op, room });
-        let is_done = self.end_at_once(&mut locked, request, turn, outcome);
-        drop(locked);
-        if is_done {
-            link.was_done_at_once(8, 8);
-        }
-        is_done
+        self.end_at_once(&mut locked, request, turn, outcome, [8, 8])
     }
 
-    /// Reports a request that was carried out since the core was asked. One that the peer may have
-    /// or not is not repeated: it ends the queue pair.
+    /// Reports a request that was carried out since the core was asked, and has read and written so
+    /// many bytes. One that the peer may have or not is not repeated: it ends the queue pair.
     fn end_at_once(
         &self,
         locked: &mut Locked,
         request: &SendRequest<'_>,
         turn: Turn<'_>,
         outcome: AtOnce,
+        [read, written]: [u64; 2],
     ) -> bool {
         match outcome {
             AtOnce::Done => {
                 let done = locked.was_done(request, turn);
                 debug_assert!(done, "the core has taken what it said it would");
+                locked.count_done(read, written);
             }
             AtOnce::No => return false,
             AtOnce::Lost => locked.core.fail_locally("stopped while it stored at the peer"),

@@ -36,21 +36,31 @@ impl Locked {
         }
         let is_read = matches!(request.op, SendOp::Read { .. } | SendOp::Atomic { .. });
         if is_read && !self.may_read() {
-            return Err(PostError::Invalid);
+            return Err(self.refused(PostError::Invalid));
         }
         match take(&mut *self.core, request) {
             Ok(()) => {}
             Err(PostError::QueueFull) => return Err(self.full()),
-            Err(error) => return Err(error),
+            Err(error) => return Err(self.refused(error)),
         }
         if self.sends.take(request.signaled) {
             report_unsignaled();
         }
-        if let Some(observed) = &mut self.program.observed {
-            let core = &self.core;
-            observed.posted(request, || (!core.has_events()).then(|| core.outstanding().0));
+        if self.program.observed.is_some() {
+            self.observe(request);
         }
         Ok(())
+    }
+
+    /// The request was taken, and is counted or told. Apart, so that others pay one look.
+    #[inline(never)]
+    fn observe(&mut self, request: &SendRequest<'_>) {
+        let Some(observed) = &mut self.program.observed else { return };
+        let core = &self.core;
+        observed.posted(request, || (!core.has_events()).then(|| core.outstanding().0));
+        if observed.is_over() {
+            self.program.observed = None;
+        }
     }
 
     #[cold]
@@ -58,7 +68,15 @@ impl Locked {
         if self.sends.refuse() {
             report_unsignaled();
         }
-        PostError::QueueFull
+        self.refused(PostError::QueueFull)
+    }
+
+    #[cold]
+    fn refused(&mut self, error: PostError) -> PostError {
+        if let Some(observed) = &mut self.program.observed {
+            observed.is_refused();
+        }
+        error
     }
 
     /// True if a Read or Atomic can ever be under way, as far as is known. In the error state it is

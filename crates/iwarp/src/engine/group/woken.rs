@@ -10,7 +10,7 @@ use iwarp_os::{Epoll, EventFd, EventFdKind, FdPlace, Interest};
 
 use super::{Group, MemberWaker, Served};
 use crate::engine::poll_set::By;
-use crate::engine::ready_list::{Bell, ReadyList};
+use crate::engine::ready_list::{Bell, Quiet, ReadyList};
 use crate::engine::sync::{AtomicBool, AtomicUsize, Mutex, Ordering};
 use crate::port::local::Channel;
 
@@ -131,9 +131,19 @@ impl Woken {
         self.described.load(Ordering::Relaxed) > 0
     }
 
-    /// Puts the streams into the list of which other processes tell.
+    /// Puts the streams into the list of which other processes tell, for the caller to move: no
+    /// thread is woken for them before the result is dropped.
     #[inline]
-    pub(super) fn look(&self) {
+    pub(super) fn look(&self) -> Option<Quiet<'_, EpollBell>> {
+        let bell = self.list.bell();
+        let quiet = bell.has_channels.load(Ordering::Acquire).then(|| self.list.quiet());
+        bell.look();
+        quiet
+    }
+
+    /// Puts the streams into the list of which other processes tell, and wakes the threads that
+    /// sleep until there are some.
+    pub(super) fn hear(&self) {
         self.list.bell().look();
     }
 

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use iwarp_os::local::{Heap, MappedArena, Marks, PeerMemory, Ring};
+use iwarp_os::local::{Alert, Heap, MappedArena, Marks, PeerMemory, Ring};
 use iwarp_os::owner::{is_known, own_users};
 use iwarp_os::unix::SeqSocket;
-use iwarp_os::{Interest, PassedFd, Ready};
+use iwarp_os::{EventFd, Interest, PassedFd, Ready};
 
 use super::end::LocalEnd;
 use super::hindrance::{Cannot, Cause, Hindrance};
@@ -23,7 +23,7 @@ use super::over::Over;
 use crate::engine::sync::Mutex;
 use crate::engine::tasks::Task;
 use crate::engine::worker::Worker;
-use crate::port::local::{Channel, ROOM, Shown, Way};
+use crate::port::local::{Channel, Passing, ROOM, Shown, Way};
 use crate::port::{Descriptors, Ends, canonical};
 use crate::report;
 
@@ -130,19 +130,36 @@ impl Line {
     fn channel(&self, marks: Marks) -> Arc<Channel> {
         let channel = Channel::new(marks);
         let weak = Weak::clone(&self.itself);
-        channel.pass_arenas_by(move |arena| {
-            weak.upgrade().is_some_and(|line| line.pass_arena(arena).is_ok())
-        });
+        channel.pass_by(move |what| weak.upgrade().is_some_and(|line| line.pass(what).is_ok()));
         channel
     }
 
-    /// Passes an arena of this process, which the other one can read and write anyway.
-    fn pass_arena(&self, arena: u32) -> io::Result<()> {
+    /// Passes a descriptor of this process, whose memory the other one can read and write anyway.
+    fn pass(&self, what: Passing<'_>) -> io::Result<()> {
         // As with the system's copies, a process that has become another user gives away nothing
         // more.
         if self.is_over() || !self.is_users() {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
+        match what {
+            Passing::Arena(arena) => self.pass_arena(arena),
+            Passing::Events(..)
+                if !self.channel.get().is_some_and(|channel| channel.is_shown()) =>
+            {
+                Err(io::ErrorKind::PermissionDenied.into())
+            }
+            // A process that does not read is told no more of them.
+            Passing::Events(..) if self.unsaid.lock().is_full() => {
+                Err(io::ErrorKind::WouldBlock.into())
+            }
+            Passing::Events(number, events) => {
+                let passed = events.map(EventFd::duplicate).transpose()?;
+                self.say(Message::Events(number), passed)
+            }
+        }
+    }
+
+    fn pass_arena(&self, arena: u32) -> io::Result<()> {
         let number = u16::try_from(arena).map_err(|_| io::ErrorKind::InvalidInput)?;
         let own = |fd: BorrowedFd<'_>, len| Ok((fd.try_clone_to_owned()?, len));
         let (memory, len) = Heap::pass(arena, own)?;
@@ -160,6 +177,16 @@ impl Line {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(error.into()),
             Err(error) => tracing::debug!(%error, "memory of another process is not mapped"),
         }
+        Ok(())
+    }
+
+    /// The other process passes a descriptor on which a program of it waits, or takes it back.
+    fn got_events(&self, number: u32, passed: Vec<OwnedFd>) -> Result<(), Over> {
+        let channel = self.channel.get().filter(|channel| channel.may_map());
+        let channel = channel.ok_or(Over::Unruly)?;
+        // Without a descriptor left here, the worker of the other process is woken.
+        let alert = passed.into_iter().next().map(Alert::from_peer).transpose()?;
+        channel.set_alert(number, alert);
         Ok(())
     }
 
@@ -338,6 +365,7 @@ impl Line {
             Message::Join(join) => self.asked(&join, passed)?,
             Message::Answer(answer) => self.answered(&answer)?,
             Message::Arena(arena) => self.got_arena(arena, passed)?,
+            Message::Events(number) => self.got_events(number, passed)?,
         }
         Ok(true)
     }

@@ -6,7 +6,8 @@
 //!
 //! ```text
 //!   0  magic and version   8  kind   10  slot, or number of an arena   12  flags   13  hindrance
-//!  16  secret, length of an arena, or bytes that were read   24, 52  addresses
+//!  16  secret, length of an arena, number of a descriptor, or bytes that were read
+//!  24, 52  addresses
 //! ```
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -14,7 +15,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 /// Bytes of every message.
 pub(super) const LEN: usize = 80;
 
-const MAGIC: u64 = u64::from_be_bytes(*b"iwlocal4");
+const MAGIC: u64 = u64::from_be_bytes(*b"iwlocal5");
 /// Flags.
 const CRC: u8 = 1;
 const TAKEN: u8 = 2;
@@ -36,6 +37,9 @@ pub(super) enum Message {
     Answer(Answer),
     /// An arena of the process, whose memory comes along, for one that reaches it.
     Arena(Arena),
+    /// The descriptor on which a program of the process waits for events, by this number from now
+    /// on, for one that reaches it. Without a descriptor: it is used no more.
+    Events(u32),
 }
 
 /// See [`Message::Reach`].
@@ -120,6 +124,10 @@ impl Message {
                 octets[10..12].copy_from_slice(&number.to_ne_bytes());
                 octets[16..24].copy_from_slice(&len.to_ne_bytes());
             }
+            Self::Events(number) => {
+                octets[8] = 6;
+                octets[16..20].copy_from_slice(&number.to_ne_bytes());
+            }
         }
         octets
     }
@@ -153,6 +161,7 @@ impl Message {
             5 => {
                 Some(Self::Arena(Arena { number: slot, len: u64::from_ne_bytes(part(octets, 16)) }))
             }
+            6 => Some(Self::Events(u32::from_ne_bytes(part(octets, 16)))),
             _ => None,
         }
     }
@@ -211,6 +220,7 @@ mod tests {
                 Message::Join(Join { slot, crc, secret, local, peer })
             }),
             any::<(u16, u64)>().prop_map(|(number, len)| Message::Arena(Arena { number, len })),
+            any::<u32>().prop_map(Message::Events),
             any::<(u16, Result<(), u8>, bool)>()
                 .prop_map(|(slot, taken, crc)| Message::Answer(Answer { slot, taken, crc })),
         ]

@@ -139,8 +139,6 @@ impl Locals {
         readers: Option<&Arc<Readers>>,
         shares: bool,
     ) -> Arc<Self> {
-        // A thread says by its life that this process lives.
-        let readers = readers.filter(|_| worker.has_thread());
         Arc::new_cyclic(|itself| Self {
             itself: Weak::clone(itself),
             worker: Arc::clone(worker),

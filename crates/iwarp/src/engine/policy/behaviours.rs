@@ -23,6 +23,8 @@ bitflags! {
         const ARMING = 32;
         /// A caller that polls in vain moves what is ready for other completion queues.
         const LEND = 16;
+        /// A sender within the host wakes the program that waits for an event, and not its worker.
+        const ALERTS = 64;
     }
 }
 

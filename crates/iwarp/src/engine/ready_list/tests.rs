@@ -88,3 +88,24 @@ fn a_bell_is_not_hushed_under_a_thread_that_naps() {
     list.hush(|| true);
     assert!(!rings(&list));
 }
+
+#[test]
+fn a_thread_that_takes_what_comes_has_nobody_woken() {
+    let list = list();
+    list.add(1).unwrap();
+    list.take();
+    let taking = list.quiet();
+    list.put(1);
+    assert!(!rings(&list));
+    assert_eq!(list.take(), Some(1));
+    list.put(1);
+    drop(taking);
+    assert!(rings(&list), "it has left some");
+    // A ring that others hear goes on.
+    let taking = list.quiet();
+    assert!(rings(&list));
+    list.take();
+    assert!(!rings(&list));
+    drop(taking);
+    assert!(!rings(&list));
+}

@@ -12,9 +12,11 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
+use iwarp_os::EventFd;
 use iwarp_os::local::{ARENAS, MappedArena, Marks, PeerMemory, SLOTS};
 
 use super::Shown;
+use super::alerts::Alerts;
 use crate::port::{Readiness, WakerSlot, lock};
 
 /// Times that marks are taken before others get their turn, of a process that marks all the time.
@@ -23,7 +25,7 @@ const ROUNDS: usize = 16;
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Channel {
-    marks: Marks,
+    pub(super) marks: Marks,
     /// By slot. The maker of the channel gives them out; the other end follows.
     ports: Mutex<Vec<Option<Weak<WakerSlot>>>>,
     /// Poll groups that may have a thread asleep.
@@ -40,8 +42,10 @@ pub(crate) struct Channel {
     shown: OnceLock<Arc<Shown>>,
     /// Arenas of this one that were passed to the other: a bit for each.
     passed: AtomicU64,
-    /// Called to pass one.
+    /// Called to pass one, or a descriptor on which a program waits.
     pass: OnceLock<Pass>,
+    /// The queues whose programs wait for events, and those of the other process.
+    pub(super) alerts: Alerts,
     /// Called when no port has a slot any more.
     unused: OnceLock<Unused>,
 }
@@ -55,8 +59,18 @@ impl fmt::Debug for Unused {
     }
 }
 
-/// See [`Channel::pass_arenas_by`].
-struct Pass(Box<dyn Fn(u32) -> bool + Send + Sync>);
+/// Descriptors of this process that the other may have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Passing<'a> {
+    /// The memory of the arena of this number.
+    Arena(u32),
+    /// The descriptor on which a program waits for events, by this number from now on; none any
+    /// more.
+    Events(u32, Option<&'a EventFd>),
+}
+
+/// See [`Channel::pass_by`].
+struct Pass(Box<dyn Fn(Passing<'_>) -> bool + Send + Sync>);
 
 impl fmt::Debug for Pass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -84,6 +98,7 @@ impl Channel {
             shown: OnceLock::new(),
             passed: AtomicU64::new(0),
             pass: OnceLock::new(),
+            alerts: Alerts::default(),
             unused: OnceLock::new(),
         })
     }
@@ -177,16 +192,26 @@ impl Channel {
         let _ = self.shown.set(shown);
     }
 
+    /// True if the other process can read this one's memory.
+    pub(crate) fn is_shown(&self) -> bool {
+        self.shown.get().is_some()
+    }
+
     /// The memory that the other process can read.
     #[inline]
     pub(super) fn shown(&self) -> Option<&Arc<Shown>> {
         self.shown.get()
     }
 
-    /// Passes arenas of this process to the other by `pass`, which says whether it could. To be
-    /// called once.
-    pub(crate) fn pass_arenas_by(&self, pass: impl Fn(u32) -> bool + Send + Sync + 'static) {
+    /// Passes descriptors of this process to the other by `pass`, which says whether it could. To
+    /// be called once.
+    pub(crate) fn pass_by(&self, pass: impl Fn(Passing<'_>) -> bool + Send + Sync + 'static) {
         let _ = self.pass.set(Pass(Box::new(pass)));
+    }
+
+    /// Passes a descriptor of this process to the other. False where that is not possible.
+    pub(super) fn pass(&self, what: Passing<'_>) -> bool {
+        self.pass.get().is_some_and(|Pass(pass)| pass(what))
     }
 
     /// Has the other process map an arena of this one, unless it was passed before. False where
@@ -196,7 +221,7 @@ impl Channel {
         if self.passed.fetch_or(bit, Ordering::Relaxed) & bit != 0 {
             return true;
         }
-        let passed = self.pass.get().is_some_and(|Pass(pass)| pass(arena));
+        let passed = self.pass(Passing::Arena(arena));
         if !passed {
             self.passed.fetch_and(!bit, Ordering::Relaxed);
         }

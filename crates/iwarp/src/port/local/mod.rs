@@ -18,6 +18,7 @@
 //! A peer that dies sends a FIN like one that has ended in good order. The latter says in the ring
 //! that it has ended, before its FIN, so a FIN without that is taken for a reset.
 
+mod alerts;
 mod annex;
 mod channel;
 mod shown;
@@ -32,14 +33,17 @@ use iwarp_mem::Span;
 use iwarp_os::local::{
     Found, Heap, MappedArena, PeerMemory, ReadError, RemotePart, Ring, ShownRange,
 };
-use iwarp_os::{Interest, IoPart, IoPartMut, Vitals};
-use iwarp_types::{Access, AtomicOp};
+use iwarp_os::{IoPart, IoPartMut, Vitals};
+use iwarp_types::{Access, AtomicOp, Delivery};
 
+pub(crate) use self::alerts::KnownQueue;
 pub use self::annex::Annex;
-pub(crate) use self::channel::Channel;
+pub(crate) use self::channel::{Channel, Passing};
 pub(crate) use self::shown::{Showings, Shown};
 use super::{Descriptors, Ends, Port, Readiness, Settings, Waker, WakerSlot};
 use crate::capture::{self, Tap, Watch};
+use crate::faults;
+use crate::flaw::{self, Flaw};
 use crate::port::traffic::Account;
 
 /// Bytes of a ring for one direction, of which only those are present that were used. On a busy
@@ -64,6 +68,10 @@ const MAY: u8 = 1;
 /// With CRCs.
 const MAY_WITH_CRC: u8 = 2;
 
+/// Values of what was announced.
+const MESSAGE: u8 = 1;
+const SOLICITED: u8 = 2;
+
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct LocalPort {
@@ -86,6 +94,10 @@ pub(crate) struct LocalPort {
     awaits: AtomicU64,
     /// Memory that the peer has asked for, the last of each place.
     asked: [AtomicU32; 64],
+    /// The completions that the bytes bring about which are sent next: see [`Self::announce`].
+    announced: AtomicU8,
+    /// The peer's program was woken for what was sent last, and its worker was not.
+    alerted: AtomicBool,
     /// Bytes of a segment of TCP, once that was asked for.
     segment: OnceLock<usize>,
     waker: Arc<WakerSlot>,
@@ -110,6 +122,8 @@ impl LocalPort {
             line_spoke: none(),
             awaits: AtomicU64::new(0),
             asked: [const { AtomicU32::new(0) }; 64],
+            announced: AtomicU8::new(0),
+            alerted: none(),
             segment: OnceLock::new(),
             waker: Arc::default(),
             account,
@@ -173,6 +187,54 @@ impl LocalPort {
         Some(way.ring.peer_began_at()? & CRC != 0)
     }
 
+    /// Tells the peer in which of the queues that it knows receives complete.
+    pub(crate) fn receives_complete_in(&self, queue: &KnownQueue) {
+        if let Some(way) = self.way.get() {
+            way.ring.receives_complete_in(queue.number());
+        }
+    }
+
+    /// Likewise, what is sent.
+    pub(crate) fn sends_complete_in(&self, queue: &KnownQueue) {
+        if let Some(way) = self.way.get() {
+            way.ring.sends_complete_in(queue.number());
+        }
+    }
+
+    /// The bytes that are sent next are all of a stretch with this delivery, which is looked at
+    /// where the peer's program waits for an event.
+    pub(crate) fn announce(&self, delivery: impl FnOnce() -> Delivery) {
+        let queue =
+            self.way_out().and_then(|way| Some((way, way.ring.peers_receives_complete_in()?)));
+        if queue.is_some_and(|(way, queue)| way.channel.marks.peer_is_armed(queue)) {
+            let announced = match delivery() {
+                Delivery::Nothing => 0,
+                Delivery::Message => MESSAGE,
+                Delivery::Solicited => SOLICITED,
+            };
+            self.announced.store(announced, Ordering::Relaxed);
+        }
+    }
+
+    /// Tells the peer that `sent` bytes were put into the ring, which are `all` that was announced
+    /// or not.
+    fn tell(&self, way: &Way, all: bool) {
+        let announced = self.announced.load(Ordering::Relaxed);
+        if announced != 0 {
+            self.announced.store(0, Ordering::Relaxed);
+            if all && let Some(queue) = way.ring.peers_receives_complete_in() {
+                let is_solicited = announced == SOLICITED;
+                let alerted = way.channel.mark_completion(way.slot, queue, is_solicited);
+                self.alerted.store(alerted, Ordering::Relaxed);
+                return;
+            }
+        }
+        way.channel.mark(way.slot);
+        if self.alerted.load(Ordering::Relaxed) {
+            self.alerted.store(false, Ordering::Relaxed);
+        }
+    }
+
     /// All that has come was dealt with, but for the last `rest` bytes: the others are placed, and
     /// no message of them waits.
     #[inline]
@@ -181,7 +243,11 @@ impl LocalPort {
             && let Some(way) = self.way.get()
             && way.ring.settle(rest)
         {
-            way.channel.mark(way.slot);
+            // Mostly a request of the peer's completes.
+            match way.ring.peers_sends_complete_in() {
+                Some(queue) => _ = way.channel.mark_completion(way.slot, queue, false),
+                None => way.channel.mark(way.slot),
+            }
         }
     }
 
@@ -192,13 +258,23 @@ impl LocalPort {
     }
 
     /// Has the port woken, and ready, when the peer has dealt with more than so many bytes of
-    /// those.
-    pub(crate) fn await_dealing(&self, upto: u64) {
+    /// those. False where it has already: the port is ready, and no thread is woken.
+    #[must_use]
+    pub(crate) fn await_dealing(&self, upto: u64) -> bool {
         self.awaits.store(upto.saturating_add(1), Ordering::SeqCst);
-        if let Some(way) = self.way_out()
-            && !way.ring.await_peer(upto)
-        {
-            self.waker.wake(Readiness::INPUT);
+        self.way_out().is_none_or(|way| way.ring.await_peer(upto))
+    }
+
+    /// True if the peer's program was woken for what was sent last, and its worker was not.
+    pub(crate) fn has_alerted(&self) -> bool {
+        self.alerted.load(Ordering::Relaxed)
+    }
+
+    /// Has the peer's worker deal with what was sent, if nothing but its program was woken, which
+    /// may be long in coming.
+    pub(crate) fn hurry(&self) {
+        if let Some(way) = self.way_out().filter(|_| self.alerted.swap(false, Ordering::Relaxed)) {
+            way.channel.mark(way.slot);
         }
     }
 
@@ -285,15 +361,16 @@ impl LocalPort {
         self.account.sent(len, || self.packets(len));
     }
 
-    /// True if this process can read the peer's memory.
+    /// True if this process can read the peer's memory. Not where bytes become visible as rules
+    /// say: the process that has the rules places them itself, and all others leave it to that.
     pub(crate) fn may_read(&self) -> bool {
-        self.way.get().is_some_and(|way| way.channel.peer().is_some())
+        self.way.get().is_some_and(|way| way.channel.peer().is_some()) && !faults::are_placing()
     }
 
-    /// True if the peer can read memory of this process.
+    /// True if the peer can read memory of this process; not with such rules either.
     #[inline]
     pub(crate) fn may_show(&self) -> bool {
-        self.way.get().is_some_and(|way| way.channel.shown().is_some())
+        self.way.get().is_some_and(|way| way.channel.shown().is_some()) && !faults::are_placing()
     }
 
     /// The peer accesses nothing by itself any more that it was shown: nothing counts that it
@@ -314,7 +391,8 @@ impl LocalPort {
         len: usize,
         access: Access,
     ) -> Option<Reach<'_>> {
-        if self.is_settled() { self.shown(key, first, len, access) } else { None }
+        let may = self.is_settled() || flaw::is(Flaw::DirectOvertakes);
+        if may { self.shown(key, first, len, access) } else { None }
     }
 
     /// True if the peer has dealt with all that was sent. False is no promise: it says so only once
@@ -491,7 +569,9 @@ impl Port for LocalPort {
                 false => way.ring.send(parts)?,
             };
             self.account.sent(sent, || self.packets(sent));
-            way.channel.mark(way.slot);
+            if !flaw::is(Flaw::MarkLost) {
+                self.tell(way, !more && sent == IoPart::total(parts));
+            }
             return Ok(sent);
         }
         let sent = self.line.send(parts, more)?;
@@ -544,7 +624,7 @@ impl Port for LocalPort {
 
     /// The descriptor of TCP, which no longer tells everything.
     fn descriptors(&self) -> Descriptors<'_> {
-        self.line.descriptors().of(Interest::READ).map_or(Descriptors::none(), Descriptors::one)
+        self.line.descriptors().among_others()
     }
 
     fn readiness(&self) -> Readiness {

@@ -48,11 +48,13 @@ pub struct MemoryNetwork {
     capacity: usize,
     /// Its ports have descriptors.
     described: bool,
+    /// Its connections may move to shared memory.
+    moves: bool,
 }
 
 impl Default for MemoryNetwork {
     fn default() -> Self {
-        Self { switch: Arc::default(), capacity: CAPACITY, described: false }
+        Self { switch: Arc::default(), capacity: CAPACITY, described: false, moves: false }
     }
 }
 
@@ -73,6 +75,14 @@ impl MemoryNetwork {
     #[must_use]
     pub fn with_descriptors(self) -> Self {
         Self { described: true, ..self }
+    }
+
+    /// As above, with connections that may move from their pipes to memory which both ends share,
+    /// as TCP connections within a host do, where both ends have one address.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_shared_memory(self) -> Self {
+        Self { described: true, moves: true, ..self }
     }
 
     /// The network as the host with that address sees it.
@@ -102,6 +112,7 @@ impl MemoryNetwork {
             outgoing: Arc::clone(outgoing),
             ends: Ends { local: Some(local), peer },
             resets: AtomicBool::new(false),
+            moves: self.moves,
             _claim: claim,
         };
         let theirs = end(&there, &back, to, from, None);
@@ -184,6 +195,7 @@ impl Network for Host {
             outgoing: pipe,
             ends,
             resets: AtomicBool::new(false),
+            moves: false,
             _claim: None,
         }))
     }
@@ -311,6 +323,8 @@ struct MemoryPort {
     outgoing: Arc<Pipe>,
     ends: Ends,
     resets: AtomicBool,
+    /// See [`MemoryNetwork::with_shared_memory`].
+    moves: bool,
     /// Our address, where it was reserved.
     _claim: Option<Claim>,
 }
@@ -357,6 +371,10 @@ impl Port for MemoryPort {
 
     fn max_segment(&self) -> usize {
         SEGMENT
+    }
+
+    fn is_systems(&self) -> bool {
+        self.moves
     }
 }
 

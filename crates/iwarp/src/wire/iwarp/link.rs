@@ -31,7 +31,7 @@
 //!   transmitter `WRITE_ENDED` after the last byte, and any thread that finds the stream broken or
 //!   closes it sets both; nobody clears them. The first thread that closes the link sets `CLOSED`.
 //!   The thread that sets the timer sets `PEER_WATCHED`; the worker that looks and a caller that
-//!   sets a timeout clear it.
+//!   sets a timeout clear it. The worker that is told of the cable sets and clears `HALTED`.
 //! - `lingering`: the first thread that finds the connection ending, under its lock.
 //! - `reactor` (the place in an async runtime's reactor): the task that drives a session and the
 //!   thread that closes the link, under its lock. The receiver notes there whether the last read
@@ -40,9 +40,10 @@
 //! - `memberships`: the thread that attaches the link and the one that closes it, under its lock.
 //! - `dealt`: the transmitter says that more is awaited, threads that receive say what they have
 //!   told the core, which they have locked.
-//! - `direct_reads`, `direct_writes`: threads that post, each by one addition.
+//! - `direct_reads`, `direct_writes`: threads that post, with the core locked.
 
 mod attach;
+mod captured;
 mod close;
 mod dealt;
 mod direct;
@@ -72,7 +73,7 @@ pub(crate) use self::attach::Agreed;
 use self::close::Intent;
 use self::dealt::Dealt;
 use self::flags::{
-    AWAITS_WRITING, CLOSED, END_HELD, Flags, HELD, READ_ENDED, READ_STALLED, WRITE_BLOCKED,
+    AWAITS_WRITING, CLOSED, END_HELD, Flags, HALTED, HELD, READ_ENDED, READ_STALLED, WRITE_BLOCKED,
     WRITE_ENDED,
 };
 use self::local::Local;
@@ -96,6 +97,7 @@ use crate::engine::sync::{AtomicU64, Mutex, Ordering};
 use crate::engine::token::Token;
 use crate::engine::worker::Deadline;
 use crate::engine::writing::Writing;
+use crate::faults;
 use crate::port::canonical;
 use crate::port::local::LocalPort;
 use crate::port::{Descriptors, Port, Vitals};
@@ -162,6 +164,9 @@ impl Member for Link {
     fn interest(&self) -> Interest {
         let flags = self.flags.load();
         let mut interest = Interest::NONE;
+        if flags & HALTED != 0 {
+            return interest;
+        }
         if flags & (READ_ENDED | READ_STALLED) == 0 {
             interest = interest | Interest::READ;
         }
@@ -181,7 +186,7 @@ impl Member for Link {
         if writable {
             self.end_blocking(by);
         }
-        if (hangup || error) && self.flags.has(READ_STALLED | END_HELD) {
+        if (hangup || error) && self.flags.has(READ_STALLED | END_HELD | HALTED) {
             // The stream is not read, which would tell.
             let error = self.stream.take_error().err();
             self.failed(&error.unwrap_or_else(|| io::ErrorKind::ConnectionReset.into()));
@@ -202,7 +207,7 @@ impl Member for Link {
     fn can_be_tried(&self) -> bool {
         let flags = self.flags.load();
         let is_full = flags & (WRITE_BLOCKED | HELD) == WRITE_BLOCKED;
-        !is_full && flags & (READ_STALLED | END_HELD | READ_ENDED) == 0
+        !is_full && flags & (READ_STALLED | END_HELD | READ_ENDED | HALTED) == 0
     }
 
     fn attempt(&self, by: By) -> bool {
@@ -310,6 +315,14 @@ impl StreamMover for Link {
         }
     }
 
+    fn cable(&self, is_pulled: bool) {
+        if is_pulled {
+            self.halt();
+        } else {
+            self.go_on();
+        }
+    }
+
     fn settle_receiving(&self) {
         self.rx.settle();
     }
@@ -317,6 +330,12 @@ impl StreamMover for Link {
     fn set_patience(&self, patience: Option<Duration>) {
         self.keep_patience(patience);
         self.patience_changed();
+    }
+
+    fn have_capture(&self) {
+        if !self.is_closed() {
+            self.tell_capture();
+        }
     }
 
     fn break_off(&self) {
@@ -385,7 +404,7 @@ impl Link {
             may_hold: stream.may_hold(),
             waker: MemberWaker::of(&*stream).map_or_else(OnceLock::new, OnceLock::from),
             local: Local::new(terms, &*stream, options.local),
-            flags: Flags::new(),
+            flags: Flags::new(if faults::is_pulled() { HALTED } else { 0 }),
             reactor: Reactor::new(),
             stream,
             writing: Writing::new(),
@@ -415,6 +434,28 @@ impl Link {
         if self.flags.has(HELD) {
             self.flags.clear_if(HELD, HELD | WRITE_BLOCKED);
         }
+    }
+
+    /// From the return of this call on no bytes pass, and the peer accesses no memory by itself.
+    fn halt(&self) {
+        self.flags.set(HALTED);
+        self.endpoint.access_directly(false);
+        StreamMover::show_nothing(self);
+        self.rx.quiesce();
+        self.tx.quiesce();
+        self.update_interest();
+    }
+
+    /// Ends [`Self::halt`].
+    fn go_on(&self) {
+        self.flags.clear(HALTED);
+        if let Some(port) = self.stream.local().filter(|port| port.has_switched()) {
+            self.endpoint.access_directly(port.may_read());
+        }
+        self.update_interest();
+        self.receive(By::Worker);
+        self.send();
+        self.settle();
     }
 
     /// Sending waits until the stream can be written again.

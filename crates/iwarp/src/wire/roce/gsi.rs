@@ -29,6 +29,7 @@ use crate::engine::clock::now;
 use crate::engine::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
 use crate::engine::tasks::{Task, Tasks};
 use crate::engine::worker::{Deadline, Timed, Worker};
+use crate::faults;
 use crate::port::DatagramShare;
 use crate::port::share::{Listening, Mad};
 
@@ -241,6 +242,9 @@ impl Gsi {
 
     /// Takes a packet that the broker has read.
     fn check(&self, mad: &Mad) {
+        if faults::is_pulled() {
+            return;
+        }
         let address = AddressVector::new(mad.from.ip(), mad.to);
         let path = Path { destination_port: PORT, ..Path::new(address, mad.from.port()) };
         if let Some(watch) = watch_datagrams() {

@@ -11,9 +11,11 @@ use iwarp_proto::qp::Qp;
 use iwarp_types::BoxedCore;
 
 use super::{Link, fate};
+use crate::capture;
 use crate::engine::ended::ConnectionObserver;
 use crate::engine::endpoint::{Adoption, Endpoint, EndpointCore, Patience};
 use crate::engine::mover::StreamMover;
+use crate::faults;
 use crate::port::Port;
 
 /// The terms of a connection that the connection manager makes.
@@ -106,6 +108,9 @@ impl Link {
         stream.count_on(endpoint.profile.port_among_all(endpoint.port(), local));
         let loan = endpoint.engine.send_memory.lend();
         let fate = fate::of_stream(endpoint.id(), peer_qp, stream.ends(), terms);
+        if let Some(tap) = stream.tap() {
+            tap.keeps_no_more();
+        }
         let link = Self::new(endpoint, stream, terms, loan, fate.clone());
         let patience = endpoint.adopt(Adoption {
             link: Arc::clone(&link) as Arc<dyn StreamMover>,
@@ -129,6 +134,14 @@ impl Link {
         if link.may_hold {
             // Bytes that it took in with the start-up frame nothing else reports.
             link.deliver();
+        }
+        if faults::is_pulled() {
+            // It may have been, or not, when the link was made.
+            link.cable(true);
+        }
+        if capture::is_on() {
+            // It may have begun when this was not to be found.
+            link.tell_capture();
         }
         link.begin_to_agree();
         link.transmit();

@@ -7,10 +7,13 @@
 //! bytes of the stream it has dealt, and no Read is needed. This end says before that it waits for
 //! more, and is woken once the peer has dealt with some.
 
+use std::time::Duration;
+
 use iwarp_proto::qp::Qp;
 
 use super::Link;
 use crate::engine::sync::{AtomicBool, AtomicU64, Ordering};
+use crate::port::Readiness;
 use crate::port::local::LocalPort;
 
 /// The words of the peer that this end has heard.
@@ -24,13 +27,28 @@ pub(super) struct Dealt {
     told: AtomicU64,
     /// Requests wait to be carried out until the peer has dealt with all that was sent.
     holds: AtomicBool,
+    /// A timer hurries the peer.
+    hurries: AtomicBool,
+    /// The peer had dealt with something when that began to be awaited.
+    is_due: AtomicBool,
 }
+
+/// The time in which a program that waits for an event may come and deal with what was sent, before
+/// its worker is woken for that.
+const PATIENCE: Duration = Duration::from_millis(1);
 
 impl Dealt {
     pub(super) fn new() -> Self {
         let zero = || AtomicU64::new(0);
         let no = || AtomicBool::new(false);
-        Self { awaited: no(), moved_at: zero(), told: zero(), holds: no() }
+        Self {
+            awaited: no(),
+            moved_at: zero(),
+            told: zero(),
+            holds: no(),
+            hurries: no(),
+            is_due: no(),
+        }
     }
 
     /// Requests wait so from now on, or not. The thread that reports completions looks afterwards.
@@ -59,8 +77,38 @@ impl Link {
     pub(super) fn await_dealing(&self) {
         if let Some(port) = self.stream.local().filter(|port| port.has_switched()) {
             self.dealt.awaited.store(true, Ordering::Release);
-            port.await_dealing(self.dealt.told.load(Ordering::Acquire));
+            if !port.await_dealing(self.dealt.told.load(Ordering::Acquire)) {
+                self.dealt.is_due.store(true, Ordering::Relaxed);
+            }
+            if port.has_alerted() && !self.dealt.hurries.swap(true, Ordering::AcqRel) {
+                self.hurry_later();
+            }
         }
+    }
+
+    /// Completes requests with which the peer had dealt when that began to be awaited: this thread
+    /// need not wake another for it. To be called after [`Self::await_dealing`].
+    #[inline]
+    pub(super) fn hear_at_once(&self) {
+        if self.dealt.is_due.load(Ordering::Relaxed)
+            && self.dealt.is_due.swap(false, Ordering::Relaxed)
+        {
+            self.hear_of_dealing();
+        }
+    }
+
+    /// The peer's program alone was woken, and may have other things to do: has its worker woken
+    /// as well if it does not come.
+    #[cold]
+    fn hurry_later(&self) {
+        self.endpoint.engine.worker.after(PATIENCE, &self.itself, |link: &Self| {
+            link.dealt.hurries.store(false, Ordering::Release);
+            if link.dealt.awaited.load(Ordering::Acquire)
+                && let Some(port) = link.stream.local()
+            {
+                port.hurry();
+            }
+        });
     }
 
     /// Completes requests with which the peer has dealt since.
@@ -81,6 +129,9 @@ impl Link {
             } else if !self.dealt.awaited.load(Ordering::Acquire) {
                 // The thread that told before has not seen that requests wait.
                 self.await_dealing();
+                if self.dealt.is_due.swap(false, Ordering::Relaxed) {
+                    port.waker().wake(Readiness::INPUT);
+                }
             }
         }
     }
@@ -98,8 +149,11 @@ impl Link {
             self.dealt.awaited.store(awaited, Ordering::Release);
             awaited.then_some(upto)
         });
-        if let Some(upto) = told.flatten() {
-            port.await_dealing(upto);
+        if let Some(upto) = told.flatten()
+            && !port.await_dealing(upto)
+        {
+            // Looked at once more, after what else has come.
+            port.waker().wake(Readiness::INPUT);
         }
     }
 }

@@ -148,6 +148,7 @@ impl Link {
     }
 
     /// See [`StreamMover::was_done_at_once`].
+    #[inline]
     pub(super) fn count_done(&self, read: u64, written: u64) {
         let (read, written) = (read as usize, written as usize);
         if let Some(fate) = &self.fate {
@@ -159,7 +160,7 @@ impl Link {
             port.count_written(written);
         }
         let count = if written == 0 { &self.direct_reads } else { &self.direct_writes };
-        count.fetch_add(1, Ordering::Relaxed);
+        count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
     /// Bytes were taken apart but for the last `have`: tells a peer on this host with how many this

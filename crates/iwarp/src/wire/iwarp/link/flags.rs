@@ -26,13 +26,16 @@ pub(super) const CLOSED: u32 = 1 << 7;
 /// A look at the peer is going to be taken, or can never be.
 pub(super) const PEER_WATCHED: u32 = 1 << 8;
 
+/// The port is down ([`StreamMover::cable`](crate::engine::mover::StreamMover::cable)).
+pub(super) const HALTED: u32 = 1 << 9;
+
 /// See the [module](self). Each change is one read-modify-write, which says what was before it.
 #[derive(Debug)]
 pub(super) struct Flags(AtomicU32);
 
 impl Flags {
-    pub(super) fn new() -> Self {
-        Self(AtomicU32::new(0))
+    pub(super) fn new(bits: u32) -> Self {
+        Self(AtomicU32::new(bits))
     }
 
     #[inline]

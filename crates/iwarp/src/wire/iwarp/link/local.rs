@@ -294,9 +294,15 @@ impl LocalEnd for Link {
         self.join_channel(&way)?;
         let waker = Arc::new(MemberWaker::default());
         port.set_waker(Waker::new(Arc::clone(&waker) as Arc<dyn Wake>));
+        let channel = Arc::clone(&way.channel);
         if !port.set_way(way) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
+        self.endpoint.become_known(
+            &channel,
+            |receives| port.receives_complete_in(receives),
+            |sends| port.sends_complete_in(sends),
+        );
         // Before the peer knows that this end has the way, and may leave something there.
         self.endpoint.set_annex(|| port.annex());
         let _ = self.waker.set(waker);

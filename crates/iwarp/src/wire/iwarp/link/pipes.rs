@@ -7,15 +7,16 @@
 //! work itself, locked. A match stands at the top of each call.
 
 use iwarp_mem::MemoryTable;
-use iwarp_proto::framing::Frame as _;
+use iwarp_proto::framing::{Deframe as _, Frame as _};
 use iwarp_proto::mpa::rx::Deframer;
 use iwarp_proto::mpa::startup::Negotiated;
 use iwarp_proto::mpa::tx::Framer;
 use iwarp_proto::mpa::wire::mulpdu;
 use iwarp_proto::qp::{Direct, Named, Receiver, Taken, Transmit, Transmitter};
-use iwarp_types::{AccessError, Accessor, BoxedCore, Core as _, PdId, Wanted};
+use iwarp_types::{AccessError, Accessor, BoxedCore, Core as _, Delivery, PdId, Wanted};
 
 use super::shared::Receiving;
+use crate::capture::NextUnit;
 use crate::engine::endpoint::Endpoint;
 
 /// The part that takes apart bytes that have come.
@@ -142,6 +143,19 @@ impl Incoming {
         }
     }
 
+    /// The next message unit of the stream, of which `unused` bytes were left; `None` for a core
+    /// that is not iWARP's.
+    pub(super) fn next_unit<'a>(&self, unused: &'a [u8]) -> Option<NextUnit<'a>> {
+        let Self::Iwarp(receiver) = self else { return None };
+        let (deframer, left) = (receiver.deframer(), receiver.left_of_frame());
+        Some(NextUnit {
+            at: deframer.position() + left as u64,
+            has_markers: deframer.interleaves(),
+            rest: left.saturating_sub(unused.len()),
+            begun: if left == 0 { unused } else { &[] },
+        })
+    }
+
     /// See [`Receiver::direct_refused`].
     pub(super) fn direct_refused(&mut self, error: AccessError) {
         if let Self::Iwarp(receiver) = self {
@@ -188,6 +202,15 @@ impl Outgoing {
         }
     }
 
+    /// The completions that `out` brings about at the peer, if it begins with a whole message unit
+    /// and that is known.
+    pub(super) fn delivery(&self, out: &Transmit) -> Delivery {
+        match self {
+            Self::Iwarp(transmitter) => transmitter.delivery(out),
+            Self::Other => Delivery::Nothing,
+        }
+    }
+
     /// The stream has taken `n` bytes of `out`.
     #[inline]
     pub(super) fn taken(&mut self, endpoint: &Endpoint, out: &mut Transmit, n: usize) -> Taken {
@@ -211,6 +234,14 @@ impl Outgoing {
         if let (Self::Iwarp(transmitter), false) = (self, crc) {
             transmitter.change_framer(Framer::stop_crc);
         }
+    }
+
+    /// The next message unit that will be built, behind `waiting` bytes that were.
+    pub(super) fn next_unit(&self, waiting: usize) -> Option<NextUnit<'static>> {
+        let Self::Iwarp(transmitter) = self else { return None };
+        let framer = transmitter.framer();
+        let (at, has_markers) = (framer.position(), framer.interleaves());
+        Some(NextUnit { at, has_markers, rest: waiting, begun: &[] })
     }
 
     /// Registered bytes of `out` are gone.

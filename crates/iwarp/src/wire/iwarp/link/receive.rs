@@ -11,16 +11,19 @@ use iwarp_mem::Span;
 use iwarp_os::IoPartMut;
 use iwarp_os::stream::is_bad_address;
 use iwarp_proto::mpa::startup::Negotiated;
+use iwarp_proto::qp::Direct;
 use iwarp_types::{Accessor, PdId};
 
-use super::flags::{CLOSED, END_HELD, READ_ENDED, READ_STALLED};
+use super::flags::{CLOSED, END_HELD, HALTED, READ_ENDED, READ_STALLED};
 use super::pipes::Incoming;
 use super::send::Tx;
 use super::shared::{How, Receiving, Seen};
 use super::{Link, bad_address};
+use crate::capture::NextUnit;
 use crate::engine::group::Member;
 use crate::engine::policy::habits::Arrival;
 use crate::engine::poll_set::By;
+use crate::faults;
 use crate::port::local::LocalPort;
 
 /// Bytes read in one go before others get their turn.
@@ -95,6 +98,11 @@ impl Rx {
             seen: None,
         }
     }
+
+    /// The next message unit, of which bytes may have come.
+    pub(super) fn next_unit(&self) -> Option<NextUnit<'_>> {
+        self.incoming.next_unit(&self.partial)
+    }
 }
 
 impl Link {
@@ -146,9 +154,8 @@ impl Link {
 
     /// False when nothing has come.
     fn receive_some(&self, rx: &mut Rx) -> bool {
-        if self.flags.has(READ_ENDED) {
-            self.tell_end(rx);
-            return false;
+        if self.flags.has(READ_ENDED | HALTED) {
+            return self.reads_no_more(rx);
         }
         self.endpoint.engine.pool.with_staging(|staging| {
             let have = rx.partial.len();
@@ -177,6 +184,18 @@ impl Link {
         })
     }
 
+    /// Reading has ended, or the port is down. False: nothing has come.
+    #[cold]
+    fn reads_no_more(&self, rx: &mut Rx) -> bool {
+        if self.flags.has(READ_ENDED) {
+            self.tell_end(rx);
+        } else {
+            // A reactor has nothing to tell of.
+            self.has_read(true);
+        }
+        false
+    }
+
     /// Takes apart what is in staging, where messages wait for receives, and what was and will be
     /// read. Returns the bytes then left in staging; `None` when nothing has come.
     fn receive_on(
@@ -197,7 +216,7 @@ impl Link {
         }
         let mut budget = RECEIVE_BUDGET;
         // Bytes that a port holds are reported by nothing else.
-        while (budget > 0 || self.may_hold) && !self.flags.has(READ_STALLED) {
+        while (budget > 0 || self.may_hold) && !self.flags.has(READ_STALLED | HALTED) {
             let read = first.take().unwrap_or_else(|| self.read(&mut rx.incoming, staging, have));
             let Read { direct, staged, room } = match read {
                 Ok(Some(read)) => read,
@@ -358,8 +377,10 @@ impl Link {
     ) -> io::Result<Option<Read>> {
         let spare = &mut staging[have..];
         let direct = if have == 0 { incoming.direct() } else { None };
-        // Bytes that a stream that has ended still brings are dropped.
-        let Some(direct) = direct.filter(|_| self.endpoint.is_connected()) else {
+        // Bytes that a stream that has ended still brings are dropped; a system call would write
+        // bytes in an order of its own.
+        let is_for_it = |_: &Direct| self.endpoint.is_connected() && !faults::are_placing();
+        let Some(direct) = direct.filter(is_for_it) else {
             return read_staged(self, spare);
         };
         let guard = match self.guard(&direct.target, true) {

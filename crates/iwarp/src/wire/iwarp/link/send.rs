@@ -14,10 +14,11 @@ use iwarp_proto::qp::{Piece, Taken, Transmit};
 use iwarp_types::{Accessor, Disposition, Time};
 
 use super::close::Intent;
-use super::flags::{AWAITS_WRITING, PEER_WATCHED, WRITE_BLOCKED, WRITE_ENDED};
+use super::flags::{AWAITS_WRITING, HALTED, PEER_WATCHED, WRITE_BLOCKED, WRITE_ENDED};
 use super::pipes::Outgoing;
 use super::waiting::Hold;
 use super::{Link, bad_address};
+use crate::capture::NextUnit;
 use crate::engine::group::Member;
 use crate::engine::mover::StreamMover;
 use crate::port::Port;
@@ -45,6 +46,10 @@ pub(super) struct Tx {
     next_mss_check: u64,
     /// The stream may move past TCP and has not yet.
     may_switch: bool,
+    /// It has moved.
+    has_switched: bool,
+    /// The bytes that wait begin amid a message unit.
+    is_amid: bool,
     /// There was no memory for a transmit queue, or in a ring, and a timer tries again at this
     /// time.
     starved_until: Option<Time>,
@@ -66,9 +71,16 @@ impl Tx {
             sent: 0,
             next_mss_check: if unit.is_some() { u64::MAX } else { FIRST_MSS_CHECK },
             may_switch: stream.local().is_some(),
+            has_switched: false,
+            is_amid: false,
             starved_until: None,
             hold: Hold::default(),
         }
+    }
+
+    /// The next message unit that no byte is built of.
+    pub(super) fn next_unit(&self) -> Option<NextUnit<'static>> {
+        self.outgoing.next_unit(self.out.as_deref().map_or(0, Transmit::len))
     }
 
     /// Bytes that the stream has taken.
@@ -97,6 +109,7 @@ impl Link {
             self.watch_peer();
         }
         self.endpoint.watch_time();
+        self.hear_at_once();
         (moved, intent)
     }
 
@@ -106,7 +119,7 @@ impl Link {
         let memory = &*endpoint.engine.memory;
         let mut intent = None;
         endpoint.hand_on_postponed();
-        while !self.flags.has(WRITE_BLOCKED | WRITE_ENDED) {
+        while !self.flags.has(WRITE_BLOCKED | WRITE_ENDED | HALTED) {
             if tx.out.is_none() {
                 tx.out = self.spare.take();
             }
@@ -119,6 +132,7 @@ impl Link {
                 let switched = self.stream.local().and_then(LocalPort::switch);
                 if let Some(crc) = switched {
                     tx.may_switch = false;
+                    tx.has_switched = true;
                     self.moves_at(tx.sent);
                     tx.outgoing.switched(crc);
                     let may_read = self.stream.local().is_some_and(LocalPort::may_read);
@@ -141,8 +155,15 @@ impl Link {
             if out.is_empty() {
                 break;
             }
+            let is_whole = tx.has_switched && !tx.is_amid;
             let taken: io::Result<Taken> = self.writing.during(|| {
+                if is_whole {
+                    self.announce(&tx.outgoing, out);
+                }
                 let n = self.write(&tx.outgoing, out)?;
+                if tx.has_switched {
+                    tx.is_amid = n < out.len();
+                }
                 tx.sent += n as u64;
                 if let Some(fate) = &self.fate {
                     fate.sent(n);
@@ -185,7 +206,9 @@ impl Link {
             let disposition = intent.map(|Intent { disposition, .. }| disposition);
             let disposition =
                 disposition.unwrap_or_else(|| endpoint.with(|core| core.disposition()));
-            if disposition == Disposition::Finish && self.flags.set(WRITE_ENDED) & WRITE_ENDED == 0
+            if disposition == Disposition::Finish
+                && !self.flags.has(HALTED)
+                && self.flags.set(WRITE_ENDED) & WRITE_ENDED == 0
             {
                 // Fails where the peer has reset the stream already.
                 let _ = self.stream.shutdown_write();
@@ -233,6 +256,7 @@ impl Link {
                 self.transmit_some(tx);
             });
         });
+        self.hear_at_once();
     }
 
     pub(super) fn give_back(&self, tx: &mut Tx) {
@@ -259,6 +283,13 @@ impl Link {
                 observer.gathered(self.endpoint.id(), span);
             }
             left -= len;
+        }
+    }
+
+    /// Tells a stream within the host what is sent next.
+    fn announce(&self, outgoing: &Outgoing, out: &Transmit) {
+        if let Some(port) = self.stream.local() {
+            port.announce(|| outgoing.delivery(out));
         }
     }
 

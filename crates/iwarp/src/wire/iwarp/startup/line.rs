@@ -13,7 +13,6 @@ use iwarp_proto::mpa::startup::{Config, Initiator, Negotiated, Reply, Request, R
 use iwarp_proto::mpa::wire::Frame;
 use iwarp_types::StartupError;
 
-use crate::capture::Tap;
 use crate::connect::{ConnectError, ConnectParams};
 use crate::engine::Engine;
 use crate::engine::local::is_within_host;
@@ -63,8 +62,8 @@ impl Line {
 
     /// Has captures leave out the next `len` bytes in this direction, which are no frame of MPA.
     pub(crate) fn set_aside(&self, sent: bool, len: usize) {
-        if let Some(mut watch) = self.port.tap().and_then(Tap::watched) {
-            watch.set_aside(sent, len);
+        if let Some(tap) = self.port.tap() {
+            tap.set_aside(sent, len);
         }
     }
 
@@ -72,6 +71,7 @@ impl Line {
     /// yet.
     pub(crate) fn send(&self, octets: &[u8]) -> io::Result<()> {
         let sent = self.port.send(&[IoPart::new(octets)], false)?;
+        keep(&*self.port, true, &octets[..sent]);
         if sent < octets.len() { Err(io::ErrorKind::WriteZero.into()) } else { Ok(()) }
     }
 
@@ -96,6 +96,7 @@ impl Line {
                 _ => break,
             }
         }
+        keep(&*self.port, false, &room[..came]);
         Ok(came)
     }
 }
@@ -160,8 +161,10 @@ impl Calling {
     /// of it is sent.
     fn ask(&mut self) -> Result<bool, ConnectError> {
         let request = self.initiator.request();
-        match self.line.port.send(&[IoPart::new(&request[self.sent..])], false) {
+        let rest = &request[self.sent..];
+        match self.line.port.send(&[IoPart::new(rest)], false) {
             Ok(n) => {
+                keep(&*self.line.port, true, &rest[..n]);
                 self.connected = true;
                 self.sent += n;
             }
@@ -347,6 +350,13 @@ pub(crate) fn operate(line: Line, options: &Options) -> io::Result<Box<dyn Port>
     Ok(port)
 }
 
+/// Has captures that begin later know these bytes.
+fn keep(port: &dyn Port, sent: bool, octets: &[u8]) {
+    if let Some(tap) = port.tap() {
+        tap.keep(sent, octets);
+    }
+}
+
 /// Adds what has come, but no more than `most` bytes; of a port that holds some more than once.
 /// False when nothing has.
 fn receive(port: &dyn Port, to: &mut Vec<u8>, most: usize) -> Result<bool, ConnectError> {
@@ -358,7 +368,10 @@ fn receive(port: &dyn Port, to: &mut Vec<u8>, most: usize) -> Result<bool, Conne
             // The next look finds it again.
             Ok(0) if to.len() > before => return Ok(true),
             Ok(0) => return Err(StartupError::Closed.into()),
-            Ok(n) => to.extend_from_slice(&room[..n]),
+            Ok(n) => {
+                keep(port, false, &room[..n]);
+                to.extend_from_slice(&room[..n]);
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 return Ok(to.len() > before);
             }

@@ -60,7 +60,7 @@ impl World {
     fn new() -> Arc<Self> {
         Arc::new(Self {
             reactor: Reactor::new(),
-            flags: Flags::new(),
+            flags: Flags::new(0),
             outside: Arc::default(),
             rx: Token::new(()),
             tx: Token::new(()),
