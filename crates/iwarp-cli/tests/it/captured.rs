@@ -317,7 +317,7 @@ fn long_writes_are_captured_from_their_middle_on() {
     assert!(!explained.contains("could not be read"), "{explained}");
     // All frames that have packets: some 220 bytes each.
     let frames = explained.lines().filter(|line| line.contains(" RDMA Write of "));
-    let frames = frames.filter_map(|line| line.split_once("in ")?.1.strip_suffix(" frames"));
+    let frames = frames.filter_map(|line| line.rsplit_once(" in ")?.1.strip_suffix(" frames"));
     let frames: u32 = frames.filter_map(|count| count.replace(',', "").parse::<u32>().ok()).sum();
     assert!(frames > 3000, "{frames} of long Writes: {explained}");
 }
