@@ -86,6 +86,12 @@ impl<const N: usize> Call<N> {
         result
     }
 
+    /// The call ends with a number, or with `failed` and `errno` set, and returns that.
+    pub(crate) fn returns_unless<T: Shown + PartialEq>(&self, failed: T, result: T) -> T {
+        self.ended(|| if result == failed { Err(last_errno()) } else { Ok(result.value()) });
+        result
+    }
+
     /// The call ends with this.
     #[inline]
     pub(crate) fn ended(&self, result: impl FnOnce() -> Result<Value, c_int>) {

@@ -6,7 +6,8 @@
 //! ```text
 //!   abi      the structures and numbers of the C headers
 //!   verbs    the functions of infiniband/verbs.h
-//!   cm       the functions of rdma/rdma_cma.h, rdma_verbs.h and rsocket.h
+//!   cm       the functions of rdma/rdma_cma.h and rdma_verbs.h
+//!   rsocket  the functions of rdma/rsocket.h
 //!   guard    the boundary: errno, panics
 //!   refuse   error numbers, each with a sentence that says why
 //!   heap     memory that processes share, for the program's allocator
@@ -70,6 +71,7 @@ pub mod heap;
 mod log;
 mod refuse;
 pub mod reserve;
+pub mod rsocket;
 mod several;
 mod trace;
 pub mod verbs;

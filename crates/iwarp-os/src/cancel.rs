@@ -61,6 +61,20 @@ pub fn put_off<R>(f: impl FnOnce() -> R) -> R {
 /// `SA_RESTART`: there the read of a real device's channel would return too. Behind handlers that
 /// ask for a restart it waits on, as that read would.
 pub fn wait_cancellable(fd: RawFd, timeout: Option<Duration>) -> io::Result<bool> {
+    wait_cancellable_for(fd, false, timeout)
+}
+
+/// As [`wait_cancellable`], until `fd` is writable if `writable` says so.
+///
+/// # Errors
+///
+/// As there.
+pub fn wait_cancellable_for(
+    fd: RawFd,
+    writable: bool,
+    timeout: Option<Duration>,
+) -> io::Result<bool> {
+    let events = if writable { libc::POLLOUT } else { libc::POLLIN };
     let deadline = timeout.map(|timeout| crate::clock::now().saturating_add(timeout));
     loop {
         let millis = match deadline.map(|deadline| deadline.saturating_sub(crate::clock::now())) {
@@ -69,7 +83,7 @@ pub fn wait_cancellable(fd: RawFd, timeout: Option<Duration>) -> io::Result<bool
                 // 24 days: longer than any thread is going to wait for the difference.
                 .unwrap_or(c_int::MAX),
         };
-        let mut pollfd = libc::pollfd { fd, events: libc::POLLIN as c_short, revents: 0 };
+        let mut pollfd = libc::pollfd { fd, events: events as c_short, revents: 0 };
         // SAFETY: one `pollfd`, which lives in this frame and needs no `Drop`; nothing else does
         // here either, so that the frame may be unwound.
         match unsafe { poll(&raw mut pollfd, 1, millis) } {

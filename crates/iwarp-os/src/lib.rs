@@ -15,6 +15,7 @@
 //!   family   a word that a process shares with its forked children
 //!   slots    one UDP port for several processes   unix     messages and descriptors between those
 //!   token    descriptors that stand for something
+//!   readiness a descriptor that shows the readiness of something else
 //!   board    numbers that processes count together
 //!   ledger   counts of what live processes have
 //!   roster   the objects of live processes, one by one
@@ -100,6 +101,7 @@ pub mod part;
 pub mod poll;
 pub mod process;
 pub mod questions;
+pub mod readiness;
 pub mod register;
 pub mod roster;
 pub mod route;

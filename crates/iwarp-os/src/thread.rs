@@ -97,6 +97,18 @@ where
     start(Start { name, before: restored.before, f }, run::<F>)
 }
 
+/// The system's number of the calling thread; never 0. One system call.
+pub fn id() -> u32 {
+    // SAFETY: asks for a number.
+    unsafe { libc::gettid() }.cast_unsigned()
+}
+
+/// True if this process has a thread of that number. One system call.
+pub fn is_alive(id: u32) -> bool {
+    // SAFETY: without a signal the call only looks.
+    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), id.cast_signed(), 0) == 0 }
+}
+
 /// True if the calling thread is one that [`spawn_blocked`] has started.
 pub fn is_ours() -> bool {
     PROGRAMS.get().is_some()
@@ -335,6 +347,20 @@ mod tests {
         let (ended, threads) = first_and_all().unwrap();
         assert!(!ended && threads > 0);
         assert_eq!(program(), Program::Runs);
+    }
+
+    #[test]
+    fn a_thread_lives_until_it_was_joined() {
+        assert!(is_alive(id()));
+        let (sender, number) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || sender.send(id()));
+        let number = number.recv().unwrap();
+        thread.join().unwrap().unwrap();
+        // The system takes its number back a moment after the C library has seen its end.
+        while is_alive(number) {
+            std::thread::yield_now();
+        }
+        assert_ne!(number, id());
     }
 
     #[test]

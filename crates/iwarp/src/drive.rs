@@ -74,6 +74,7 @@
 //! The sessions of `iwarp-session` are made of this. What they need beyond it is public and hidden
 //! from this documentation, as no program should rely on it.
 
+mod served;
 mod task;
 
 use std::io;
@@ -153,9 +154,13 @@ impl Drive {
     /// `OutOfMemory`; when descriptors cannot be made; `ENODEV` in a forked child.
     pub fn new(pd: &ProtectionDomain, depth: usize) -> io::Result<Self> {
         check_depth(depth)?;
-        let pd = pd.core.check()?;
         let channel = ChannelCore::new()?;
         channel.set_driven();
+        Self::with(pd, depth, channel)
+    }
+
+    fn with(pd: &ProtectionDomain, depth: usize, channel: Arc<ChannelCore>) -> io::Result<Self> {
+        let pd = pd.core.check()?;
         let (raises, events) = (Some(Arc::clone(&channel)), Arc::clone(&pd.events));
         let cq = CqCore::new(&pd.engine, depth, raises, events)?;
         Ok(Self {

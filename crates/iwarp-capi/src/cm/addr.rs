@@ -13,7 +13,7 @@ use crate::refuse::refuse;
 /// # Safety
 ///
 /// `addr` is null or points to a socket address of its family's size.
-pub(super) unsafe fn read(addr: *const libc::sockaddr) -> Result<SocketAddr, Errno> {
+pub(crate) unsafe fn read(addr: *const libc::sockaddr) -> Result<SocketAddr, Errno> {
     // SAFETY: from the caller; the family, which comes first, says what the rest is. Read without
     // alignment, as the pointer promises only that of `sockaddr`.
     unsafe {
@@ -42,7 +42,7 @@ pub(super) unsafe fn read(addr: *const libc::sockaddr) -> Result<SocketAddr, Err
 }
 
 /// The address as C has it.
-pub(super) fn storage(addr: SocketAddr) -> libc::sockaddr_storage {
+pub(crate) fn storage(addr: SocketAddr) -> libc::sockaddr_storage {
     let mut storage = empty();
     let place = &raw mut storage;
     match addr {

@@ -21,13 +21,13 @@ pub(super) const PATH_MTU: c_uint = 3;
 pub(super) const PKEY: u16 = 0xffff;
 
 /// The context of the ids that are on a device.
-pub(super) fn context(place: usize) -> Result<&'static Context, Errno> {
+pub(crate) fn context(place: usize) -> Result<&'static Context, Errno> {
     // SAFETY: a shared context is never closed.
     Ok(unsafe { Context::of(shared_context(place)?) })
 }
 
 /// The first device, for what all devices of the process have alike.
-pub(super) fn device() -> Result<&'static Device, Errno> {
+pub(crate) fn device() -> Result<&'static Device, Errno> {
     Ok(context(0)?.device())
 }
 

@@ -17,7 +17,6 @@
 //!   multicast                   joining and leaving groups
 //!   ports                       a port number that the program also uses for TCP
 //!   option                      options, and what this device does not have
-//!   rsocket                     the one function of rsocket.h that works on ordinary descriptors
 //! ```
 //!
 //! Ids without a channel of the program's are synchronous: each step waits for its event, and
@@ -26,7 +25,7 @@
 
 pub mod abi;
 pub mod acknowledge;
-mod addr;
+pub(crate) mod addr;
 pub mod address;
 pub mod addrinfo;
 pub mod attr;
@@ -48,7 +47,6 @@ mod ports;
 pub mod qp;
 pub mod resolve_addrinfo;
 mod route;
-pub mod rsocket;
 pub mod wait;
 
 use crate::refuse::{Errno, refuse};

@@ -16,6 +16,7 @@ use crate::cm::{EventKind, Id};
 use crate::engine::ended::ConnectionObserver;
 use crate::engine::now;
 use crate::engine::poll_set::{By, Waiting, wait_beside};
+use crate::engine::server::Server;
 use crate::engine::wake_fd::WakeFd;
 use crate::verbs::{Device, ProtectionDomain};
 use crate::wire::choice::Wires;
@@ -88,6 +89,21 @@ impl EventChannel {
         let wires = device.wires()?;
         let wires = if inherited.any { wires.of_any() } else { Arc::clone(wires) };
         Ok(Self::with(&wires, EventFd::take_over(&inherited.fd)?))
+    }
+
+    /// As [`Self::for_any_device`], and the worker calls `serve` when there are events. The program
+    /// does not see the channel.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::new`].
+    #[doc(hidden)]
+    pub fn served(device: &Device, serve: Arc<dyn Fn() + Send + Sync>) -> io::Result<Self> {
+        let wires = device.wires()?.of_any();
+        let fd = EventFd::new(EventFdKind::Semaphore, FdPlace::Internal)?;
+        let this = Self::with(&wires, fd);
+        this.core.check()?.serve(Server::new(&device.engine()?.worker, serve));
+        Ok(this)
     }
 
     pub(crate) fn on(wires: &Arc<Wires>) -> io::Result<Self> {

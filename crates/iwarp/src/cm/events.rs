@@ -12,6 +12,7 @@ use iwarp_types::Source;
 use crate::cm::turns::Turns;
 use crate::connect::EventKind;
 use crate::engine::ended::ConnectionObserver;
+use crate::engine::server::Server;
 use crate::engine::sync::{Guard, Mutex};
 use crate::engine::wake_fd::WakeFd;
 use crate::wire::choice::Wires;
@@ -84,6 +85,8 @@ pub(crate) struct Events<I> {
     pub(crate) wires: Arc<Wires>,
     /// Is told, beside the program, how the connection ended that the channel was made for.
     watch: OnceLock<Arc<dyn ConnectionObserver>>,
+    /// Takes the events.
+    server: OnceLock<Server>,
 }
 
 struct Queue<I> {
@@ -140,12 +143,23 @@ impl<I> fmt::Debug for Events<I> {
 impl<I: Subject> Events<I> {
     pub(super) fn new(wires: &Arc<Wires>, fd: Option<Arc<EventFd>>) -> Arc<Self> {
         let wires = Arc::clone(wires);
-        Arc::new(Self { queue: Mutex::default(), fd, wires, watch: OnceLock::new() })
+        Arc::new(Self {
+            queue: Mutex::default(),
+            fd,
+            wires,
+            watch: OnceLock::new(),
+            server: OnceLock::new(),
+        })
     }
 
     /// Has `observer` told, beside the program, of connections that end.
     pub(crate) fn watch(&self, observer: Arc<dyn ConnectionObserver>) {
         let _ = self.watch.set(observer);
+    }
+
+    /// Has `server` take the events from now on.
+    pub(crate) fn serve(&self, server: Server) {
+        let _ = self.server.set(server);
     }
 
     /// Something happened to `id`.
@@ -200,6 +214,9 @@ impl<I: Subject> Events<I> {
             }
         }
         queue.sleepers.drain(..).for_each(|wake_fd| wake_fd.signal());
+        if let Some(server) = self.server.get() {
+            server.call();
+        }
         drop(queue);
         drop(lost);
     }

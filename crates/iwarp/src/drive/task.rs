@@ -58,7 +58,7 @@ impl Background {
 const MOST: usize = 256;
 
 impl Driven {
-    fn collect(&self, completed: impl FnMut(WorkCompletion)) -> usize {
+    pub(super) fn collect(&self, completed: impl FnMut(WorkCompletion)) -> usize {
         let taken = iter::from_fn(|| self.cq.take_one()).take(MOST);
         taken.map(completed).count()
     }

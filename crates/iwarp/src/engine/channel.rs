@@ -18,6 +18,7 @@ use iwarp_os::{Epoll, EventFd, EventFdKind, Events, FdPlace, Interest, ProcessOw
 
 use crate::engine::clock::now;
 use crate::engine::poll_set::{By, PollSet, Waiting};
+use crate::engine::server::Server;
 use crate::engine::sync::{AtomicBool, AtomicU8, Mutex, Ordering};
 use crate::report::Object;
 
@@ -57,6 +58,8 @@ pub(crate) struct ChannelCore {
     /// Armings that are left in which the program may have made the descriptor non-blocking before
     /// others may signal it.
     looks: AtomicU8,
+    /// Takes events for which no caller waits.
+    server: Option<Server>,
 }
 
 /// Events, each the number of its completion queue, and how the descriptor counts them.
@@ -154,11 +157,11 @@ impl Waitlist {
     }
 
     /// A caller that was awake sleeps, or takes no more.
-    fn leave(&mut self, fd: &EventFd) {
+    fn leave(&mut self, channel: &ChannelCore) {
         self.awake -= 1;
         if self.untold > self.awake {
             self.untold = self.awake;
-            self.tell(fd);
+            channel.tell(self);
         }
     }
 }
@@ -183,14 +186,14 @@ impl Awake<'_> {
         std::mem::forget(self);
         let mut list = channel.events.lock();
         let event = list.pop_only(&channel.fd);
-        list.leave(&channel.fd);
+        list.leave(channel);
         event
     }
 }
 
 impl Drop for Awake<'_> {
     fn drop(&mut self) {
-        self.channel.events.lock().leave(&self.channel.fd);
+        self.channel.events.lock().leave(self.channel);
     }
 }
 
@@ -199,8 +202,17 @@ impl ChannelCore {
         Self::on(EventFd::new(EventFdKind::Counter, FdPlace::Program)?)
     }
 
+    /// One whose events `server` takes where no caller waits for them.
+    pub(crate) fn served(server: Server) -> io::Result<Arc<Self>> {
+        Self::with(EventFd::new(EventFdKind::Counter, FdPlace::Internal)?, Some(server))
+    }
+
     /// One of whose events this descriptor tells.
     pub(crate) fn on(fd: EventFd) -> io::Result<Arc<Self>> {
+        Self::with(fd, None)
+    }
+
+    fn with(fd: EventFd, server: Option<Server>) -> io::Result<Arc<Self>> {
         iwarp_mem::afford()?;
         let core = Self {
             events: Mutex::default(),
@@ -212,6 +224,7 @@ impl ChannelCore {
             has_driver: AtomicBool::new(false),
             is_shared: AtomicBool::new(false),
             looks: AtomicU8::new(LOOKS),
+            server,
         };
         core.epoll.add(&*core.fd, EVENT, Interest::READ)?;
         Ok(Arc::new(core))
@@ -269,6 +282,13 @@ impl ChannelCore {
         if list.untold < list.awake {
             list.untold += 1;
         } else {
+            self.tell(&mut list);
+        }
+    }
+
+    /// Tells of an event that no caller takes: the server, or else by the descriptor.
+    fn tell(&self, list: &mut Waitlist) {
+        if !self.server.as_ref().is_some_and(Server::call) {
             list.tell(&self.fd);
         }
     }
@@ -346,6 +366,10 @@ impl ChannelCore {
     /// a moment after its event was taken, and then has an event without a completion. Programs
     /// whose calls wait rely on one, so others signal no descriptor of theirs.
     pub(crate) fn share(&self) -> Option<&Arc<EventFd>> {
+        if self.server.is_some() {
+            // No thread may be looking at the descriptor.
+            return None;
+        }
         if !self.is_shared.load(Ordering::Relaxed) {
             // A descriptor that never becomes so is not asked for ever.
             let left = self.looks.load(Ordering::Relaxed).checked_sub(1)?;
@@ -354,6 +378,11 @@ impl ChannelCore {
             self.is_shared.store(true, Ordering::Relaxed);
         }
         Some(&self.fd)
+    }
+
+    /// The server of its events, where it has one.
+    pub(crate) const fn server(&self) -> Option<&Server> {
+        self.server.as_ref()
     }
 
     pub(crate) fn wake(&self) -> Awake<'_> {

@@ -122,6 +122,7 @@ pub(crate) mod pool;
 pub(crate) mod profile;
 pub(crate) mod ready_list;
 pub(crate) mod send_memory;
+pub(crate) mod server;
 pub(crate) mod service_ports;
 pub(crate) mod slots;
 pub(crate) mod speed;
