@@ -110,7 +110,7 @@ pub(crate) fn now() -> Time {
 }
 
 impl Connection {
-    /// What a connection needs, with receives posted: not connected yet. The worker calls `serve`
+    /// The queue pair and the memory, with receives posted: not connected yet. The worker calls `serve`
     /// when something has completed.
     pub(crate) fn new(
         pd: &ProtectionDomain,

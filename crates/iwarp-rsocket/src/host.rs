@@ -18,7 +18,7 @@ pub trait Devices: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Where there is none, or it cannot be opened.
+    /// If there is none, or it cannot be opened.
     fn at(&self, place: usize) -> io::Result<Device>;
 }
 

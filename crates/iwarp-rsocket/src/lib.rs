@@ -38,8 +38,10 @@
 //! ```
 //!
 //! ```text
-//!   socket       the calls of the program, which never wait
-//!   blocking     the same, waiting
+//!   socket       the state of a socket
+//!   calls        the calls of the program, which never wait
+//!   sleeping     the thread that waits
+//!   blocking     calls that wait, and the end of a socket
 //!   listening    connections that come in
 //!   opening      connections that are being made
 //!   connection   the queue pair, its memory, and what the protocol wants done
@@ -53,12 +55,14 @@
 #![forbid(unsafe_code)]
 
 mod blocking;
+mod calls;
 mod connection;
 mod host;
 mod listening;
 mod opening;
 mod settings;
 mod shown;
+mod sleeping;
 mod socket;
 
 pub use host::{Devices, Host};

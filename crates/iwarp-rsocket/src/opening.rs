@@ -206,7 +206,7 @@ impl State {
 }
 
 impl Connection {
-    /// What the peer has said: with its request, or in its reply.
+    /// The private data of the peer: of its request, or of its reply.
     fn peer_data(&self, reply: &[u8]) -> Result<ConnData, ConnDataError> {
         match &self.requested {
             Some(requested) => Ok(*requested),

@@ -135,9 +135,10 @@ const CRATES: [Crate; 6] = [
             &["abi"],
             &["verbs"],
             &["cm"],
+            &["rsocket"],
         ],
         // Tables of functions are filled above the types of which they are.
-        linear: &["verbs", "cm"],
+        linear: &["verbs", "cm", "rsocket"],
         apart: &[],
         neutral: (&[], &[]),
         front: None,

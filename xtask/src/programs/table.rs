@@ -210,7 +210,21 @@ fn rdmacm_utils() -> Vec<Row> {
             .iwarp()
             .shows("return status 0"),
         pair("cmtime -c 50", "cmtime -s SERVER -c 50", 7471).shows("disconnect").stays(),
+        rstream("").fast(),
+        rstream("").iwarp(),
+        rstream("-T v -T n"),
+        rstream("-T v -T a"),
+        rstream("-T v -T b").iwarp(),
+        rstream("-T v -T r"),
+        rstream("-T f"),
+        pair("riostream -T v", "riostream -s SERVER -T v", 7471).shows("1m_bw"),
+        pair("riostream", "riostream -s SERVER", 7471).iwarp().shows("1m_bw"),
     ]
+}
+
+fn rstream(options: &str) -> Row {
+    let client = format!("rstream -s SERVER {options}");
+    pair(&format!("rstream {options}"), &client, 7471).shows("1m_bw")
 }
 
 fn perftest() -> Vec<Row> {

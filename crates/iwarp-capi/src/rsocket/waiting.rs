@@ -93,7 +93,7 @@ pub(super) fn wait<T: Copy>(
             Ok(false) => Errno::plain(libc::EAGAIN),
             Err(error) => Errno::from(error),
         };
-        // A last try: it may have come at the same moment.
+        // A last try: it may just have come.
         let last = guard::call(call.verb(), || {
             let entry = table::get(number)?;
             let last = attempt(&entry);

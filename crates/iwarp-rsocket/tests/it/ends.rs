@@ -17,7 +17,7 @@ fn errno<T: std::fmt::Debug>(result: io::Result<T>) -> Option<Errno> {
 
 /// Covers: RS-API-08
 #[test]
-fn nobody_listens() {
+fn a_connection_to_no_listener_is_refused() {
     let host = host();
     let (gone, addr) = listener(&host, Domain::Ipv4);
     gone.close().expect("it is open");
@@ -47,7 +47,7 @@ fn errno_of(result: &io::Result<()>) -> Option<Errno> {
 
 /// Covers: RS-API-16, RS-API-17, RS-CLOSE-01, RS-CLOSE-03, RS-CLOSE-04
 #[test]
-fn what_was_sent_before_a_close_arrives() {
+fn bytes_sent_before_a_close_arrive() {
     let (client, server) = pair();
     client.send_all(b"last words").expect("it goes out");
     client.close().expect("it is open");

@@ -62,7 +62,9 @@ fn data_and_ends_are_shown() {
     becomes(&client, OVER);
 }
 
-/// Covers: RS-POLL-01, RS-POLL-02
+/// The other half of the ring is announced without a call of the other end.
+///
+/// Covers: RS-FLOW-12, RS-POLL-01, RS-POLL-02
 #[test]
 fn a_full_buffer_is_not_writable() {
     let (client, server) = pair();
@@ -73,6 +75,7 @@ fn a_full_buffer_is_not_writable() {
         sent += client.try_send(&bytes).unwrap_or(0);
         assert!(Instant::now() < until, "{sent}");
     }
+    assert!(sent > 200_000, "the buffer, and more than half of the ring: {sent}");
     let mut room = vec![0; 100_000];
     while sent > 0 {
         sent -= server.recv(&mut room).expect("bytes");

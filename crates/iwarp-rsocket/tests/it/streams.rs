@@ -78,7 +78,6 @@ fn bytes_that_are_peeked_at_stay() {
     assert_eq!(again.kind(), io::ErrorKind::WouldBlock);
 }
 
-/// Covers: RS-FLOW-12
 #[test]
 fn an_end_that_does_not_look_stops_its_peer_and_loses_nothing() {
     let (client, server) = pair();

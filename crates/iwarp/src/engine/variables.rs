@@ -44,8 +44,19 @@ pub(super) const READ: [&str; 29] = [
     "IWARP_WORKERS",
 ];
 
-/// Variables that `iwarp run` sets for its own small libraries, and one that the C libraries read.
-const OTHERS: [&str; 3] = ["IWARP_CHECK", "IWARP_LIBRARIES", "IWARP_SYSFS"];
+/// Variables that `iwarp run` sets for its own small libraries, and those that the C libraries and
+/// rsockets read.
+const OTHERS: [&str; 9] = [
+    "IWARP_CHECK",
+    "IWARP_LIBRARIES",
+    "IWARP_RSOCKET_INLINE",
+    "IWARP_RSOCKET_IOMAP",
+    "IWARP_RSOCKET_RCVBUF",
+    "IWARP_RSOCKET_RQSIZE",
+    "IWARP_RSOCKET_SNDBUF",
+    "IWARP_RSOCKET_SQSIZE",
+    "IWARP_SYSFS",
+];
 
 /// Prefix of the variables of test programs.
 const TESTS: &str = "IWARP_TEST_";

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The thread that waits. One at a time sleeps on the connection itself and moves it; others, and
+//! those for which there is no connection yet, sleep on the descriptor.
+
+use std::io;
+use std::sync::Arc;
+use std::thread;
+
+use iwarp::Look;
+
+use crate::shown::By;
+use crate::socket::{Direction, Sleep, Socket};
+
+impl Socket {
+    /// Prepares the calling thread to wait for `direction`: `None` where there is no need. Otherwise it
+    /// sleeps on what this returns, and tries again; [`Self::end_wait`] follows its last try.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF` once the socket is closed; errors of waiting, when the system is out of resources.
+    pub fn prepare_wait(&self, direction: Direction) -> io::Result<Option<Sleep>> {
+        let mut state = self.inner.lock();
+        let is_news = state.progress();
+        if state.is_ready(direction) {
+            state.settle(By::Call, is_news);
+            return Ok(None);
+        }
+        let own = thread::current().id();
+        let may_sleep = state.sleeper.is_none_or(|(thread, _)| thread == own);
+        let drive = state.connection().map(|connection| Arc::clone(&connection.drive));
+        let Some(drive) = drive.filter(|drive| may_sleep && drive.begin_sleep()) else {
+            state.has_others |= state.sleeper.is_some();
+            state.settle(By::Call, is_news);
+            let writable = direction == Direction::Write;
+            return Ok(Some(Sleep { fd: state.number()?, writable }));
+        };
+        state.sleeper = Some((own, direction));
+        state.settle(By::Call, is_news);
+        loop {
+            let look = drive.look()?;
+            let is_news = state.progress();
+            if state.is_ready(direction) {
+                return Ok(None);
+            }
+            if let Look::Nothing(fd) = look {
+                return Ok(Some(Sleep { fd, writable: false }));
+            }
+            state.settle(By::Call, is_news);
+        }
+    }
+
+    /// The calling thread waits no more.
+    pub fn end_wait(&self) {
+        let mut state = self.inner.lock();
+        let own = thread::current().id();
+        if state.sleeper.is_some_and(|(thread, _)| thread == own) {
+            state.sleeper = None;
+            if let Some(connection) = state.connection() {
+                connection.drive.end_sleep();
+            }
+        }
+        let is_news = state.progress();
+        state.settle(By::Call, is_news);
+    }
+}
