@@ -110,8 +110,8 @@ pub(crate) fn now() -> Time {
 }
 
 impl Connection {
-    /// The queue pair and the memory, with receives posted: not connected yet. The worker calls `serve`
-    /// when something has completed.
+    /// The queue pair and the memory, with receives posted: not connected yet. The worker calls
+    /// `serve` when something has completed.
     pub(crate) fn new(
         pd: &ProtectionDomain,
         id: Id,

@@ -94,8 +94,8 @@ const IOMAP: Entry =
     Entry { file: "iomap_size", variable: "IWARP_RSOCKET_IOMAP", least: 0, most: LARGEST_IOMAP };
 
 impl Settings {
-    /// The sizes of this system's files and of the environment (RS-CFG-01, RS-CFG-03). A value out of
-    /// range is put into it, with a line in the log.
+    /// The sizes of this system's files and of the environment (RS-CFG-01, RS-CFG-03). A value out
+    /// of range is put into it, with a line in the log.
     pub fn of_system() -> Self {
         Self::of(Path::new(FOLDER), &|name| environment::variable(name))
     }

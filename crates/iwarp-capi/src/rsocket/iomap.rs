@@ -51,13 +51,13 @@ pub unsafe extern "C" fn riomap(
 pub extern "C" fn riounmap(socket: c_int, buf: *mut c_void, len: usize) -> c_int {
     guard::minus_one(called!(riounmap(socket, buf, len)), || {
         let entry = table::get(socket)?;
-        let unmapped = match u32::try_from(len) {
-            Ok(len) => entry.socket.unmap(buf.addr() as u64, len).map_err(errno),
-            Err(_) => Err(Errno::plain(libc::EINVAL)),
-        };
-        unmapped.map_err(|_| {
-            refuse!(EINVAL, "no mapping has this address and this length: give those of riomap")
-        })?;
+        let unmapped = u32::try_from(len).map(|len| entry.socket.unmap(buf.addr() as u64, len));
+        if !matches!(unmapped, Ok(Ok(()))) {
+            return Err(refuse!(
+                EINVAL,
+                "no mapping has this address and this length: give those of riomap"
+            ));
+        }
         Ok(0)
     })
 }
