@@ -13,8 +13,8 @@ use crate::shown::By;
 use crate::socket::{Direction, Sleep, Socket};
 
 impl Socket {
-    /// Prepares the calling thread to wait for `direction`: `None` where there is no need. Otherwise
-    /// it sleeps on what this returns, and tries again; [`Self::end_wait`] follows its last try.
+    /// Prepares the calling thread to wait for `direction`; `None` where there is no need. Then it
+    /// sleeps on what this returns, and tries again; [`Self::end_wait`] follows its last try.
     ///
     /// # Errors
     ///
