@@ -170,9 +170,7 @@ impl Socket {
 
     /// Moves what can be moved on the connection, so that the descriptor shows what has come.
     pub fn advance(&self) {
-        let mut state = self.inner.lock();
-        let is_news = state.progress();
-        state.settle(By::Call, is_news);
+        self.inner.lock().advance(By::Call);
     }
 
     /// True if no bytes follow those that wait.

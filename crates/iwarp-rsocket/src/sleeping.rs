@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::thread;
 
 use iwarp::Look;
+use iwarp::drive::Drive;
 
 use crate::shown::By;
-use crate::socket::{Direction, Sleep, Socket};
+use crate::socket::{Direction, Sleep, Socket, State};
 
 impl Socket {
     /// Prepares the calling thread to wait for `direction`; `None` where there is no need. Then it
@@ -37,30 +38,45 @@ impl Socket {
         };
         state.sleeper = Some((own, direction));
         state.settle(By::Call, is_news);
+        let sleep = state.look(&drive, direction);
+        if !matches!(sleep, Ok(Some(_))) {
+            state.end_sleep();
+        }
+        sleep
+    }
+
+    /// The calling thread waits no more.
+    pub fn end_wait(&self) {
+        self.inner.lock().end_sleep();
+    }
+}
+
+impl State {
+    /// The last looks of a thread before it sleeps: `None` if it need not.
+    fn look(&mut self, drive: &Drive, direction: Direction) -> io::Result<Option<Sleep>> {
         loop {
             let look = drive.look()?;
-            let is_news = state.progress();
-            if state.is_ready(direction) {
+            let is_news = self.progress();
+            if self.is_ready(direction) {
                 return Ok(None);
             }
             if let Look::Nothing(fd) = look {
                 return Ok(Some(Sleep { fd, writable: false }));
             }
-            state.settle(By::Call, is_news);
+            self.settle(By::Call, is_news);
         }
     }
 
-    /// The calling thread waits no more.
-    pub fn end_wait(&self) {
-        let mut state = self.inner.lock();
+    /// The calling thread does not sleep on the connection, which others and the descriptor hear of
+    /// again.
+    fn end_sleep(&mut self) {
         let own = thread::current().id();
-        if state.sleeper.is_some_and(|(thread, _)| thread == own) {
-            state.sleeper = None;
-            if let Some(connection) = state.connection() {
+        if self.sleeper.is_some_and(|(thread, _)| thread == own) {
+            self.sleeper = None;
+            if let Some(connection) = self.connection() {
                 connection.drive.end_sleep();
             }
         }
-        let is_news = state.progress();
-        state.settle(By::Call, is_news);
+        self.advance(By::Call);
     }
 }

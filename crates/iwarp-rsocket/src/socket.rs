@@ -222,6 +222,12 @@ impl State {
         connection.stream.as_mut().is_some_and(|stream| stream.wakes().reader)
     }
 
+    /// Moves the connection, and tells of what has come.
+    pub(crate) fn advance(&mut self, by: By) {
+        let is_news = self.progress();
+        self.settle(by, is_news);
+    }
+
     /// To be called last, with the lock held: the descriptor shows the readiness, threads that
     /// sleep are woken, and what comes next brings the server.
     pub(crate) fn settle(&mut self, by: By, is_news: bool) {
@@ -314,9 +320,7 @@ impl Inner {
         let itself = Weak::clone(&self.itself);
         Arc::new(move || {
             if let Some(this) = itself.upgrade() {
-                let mut state = this.lock();
-                let is_news = state.progress();
-                state.settle(By::Event, is_news);
+                this.lock().advance(By::Event);
             }
         })
     }

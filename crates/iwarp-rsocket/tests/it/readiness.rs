@@ -84,6 +84,31 @@ fn a_full_buffer_is_not_writable() {
     becomes(&server, PollFlags::OUT);
 }
 
+/// A call that was about to sleep, and found the byte just then, is as over as any.
+///
+/// Covers: RS-POLL-02
+#[test]
+fn data_are_shown_behind_a_call_that_has_waited() {
+    let (client, server) = pair();
+    let mut byte = [0];
+    std::thread::scope(|scope| {
+        let (told, hears) = std::sync::mpsc::channel();
+        let client = &client;
+        scope.spawn(move || {
+            for number in hears {
+                client.send_all(&[number]).expect("it goes out");
+            }
+        });
+        for number in 0..=250 {
+            told.send(number).expect("it sends");
+            assert_eq!((server.recv(&mut byte).expect("a byte"), byte), (1, [number]));
+            told.send(number).expect("it sends");
+            becomes(&server, IN_OUT);
+            assert_eq!(server.try_recv(&mut byte).expect("a byte"), 1);
+        }
+    });
+}
+
 /// Covers: RS-POLL-02
 #[test]
 fn a_listener_is_readable_while_a_connection_waits() {
