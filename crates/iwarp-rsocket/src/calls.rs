@@ -175,10 +175,7 @@ impl Socket {
 
     /// True if no bytes follow those that wait.
     pub fn is_at_end(&self) -> bool {
-        let mut state = self.inner.lock();
-        let connection = state.connection();
-        let stream = connection.and_then(|connection| connection.stream.as_ref());
-        stream.is_none_or(stream::Stream::is_read_over)
+        self.inner.lock().stream().is_none_or(stream::Stream::is_read_over)
     }
 
     /// True if all that was sent, and the end of it, was handed to the transport.
@@ -242,7 +239,7 @@ impl Socket {
             MapError::Memory(_) => Errno::INVAL,
             MapError::NotConnected => Errno::NOTCONN,
         })?;
-        connection.mapped.push((addr, memory));
+        connection.mapped.push(memory);
         state.settle(By::Call, false);
         Ok(())
     }
@@ -257,7 +254,7 @@ impl Socket {
         let connection = state.connection().ok_or(Errno::INVAL)?;
         let stream = connection.stream.as_mut().ok_or(Errno::INVAL)?;
         let entry = stream.unmap(addr, len).ok_or(Errno::INVAL)?;
-        let is_it = |(_, memory): &(u64, MemoryRegion)| memory.rkey().0 == entry.key;
+        let is_it = |memory: &MemoryRegion| memory.rkey().0 == entry.key;
         let place = connection.mapped.iter().position(is_it);
         let memory = place.map(|place| connection.mapped.swap_remove(place));
         drop(state);

@@ -54,7 +54,7 @@ pub(crate) struct Connection {
     /// `None` until the private data of both ends are known.
     pub(crate) stream: Option<Stream>,
     /// Regions that the program has mapped for the peer.
-    pub(crate) mapped: Vec<(u64, MemoryRegion)>,
+    pub(crate) mapped: Vec<MemoryRegion>,
     to_post: Vec<Request>,
     /// The protocol has ended, and the queue pair is being torn down.
     pub(crate) is_torn_down: bool,

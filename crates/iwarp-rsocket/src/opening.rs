@@ -91,10 +91,7 @@ impl Inner {
     ) -> io::Result<()> {
         id.resolve_addr(None, addr)?;
         if id.peer_addr().is_none() {
-            // An event says why.
-            state.phase = Phase::Bound(id);
-            state.error = Some(Errno::NETUNREACH);
-            state.phase = Phase::Failed;
+            state.fail(Errno::NETUNREACH);
             return Ok(());
         }
         let pd = self.host.domain(id.device_place().unwrap_or(0))?;
@@ -125,16 +122,11 @@ impl Inner {
                 }
                 return;
             }
-            kind => {
-                let errno = match (&kind, &state.phase) {
-                    (_, Phase::Opening(_)) => match kind.into_error() {
-                        Some(error) => as_errno(&error),
-                        None => return,
-                    },
-                    _ => return,
-                };
-                state.fail(errno);
-            }
+            kind if matches!(state.phase, Phase::Opening(_)) => match kind.into_error() {
+                Some(error) => state.fail(as_errno(&error)),
+                None => return,
+            },
+            _ => return,
         }
         state.settle(By::Event, true);
         let parent = state.parent.upgrade().map(|parent| (parent, Weak::clone(&self.itself)));

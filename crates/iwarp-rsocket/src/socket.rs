@@ -167,6 +167,14 @@ impl State {
         }
     }
 
+    /// The protocol of the connection, once it is up.
+    pub(crate) fn stream(&self) -> Option<&stream::Stream> {
+        match &self.phase {
+            Phase::Connected(connection) => connection.stream.as_ref(),
+            _ => None,
+        }
+    }
+
     pub(crate) fn condition(&self) -> Condition {
         match &self.phase {
             Phase::New | Phase::Bound(_) => Condition::Unconnected,
@@ -257,12 +265,7 @@ impl State {
 
     /// Bytes that wait to be received.
     pub(crate) fn readable(&self) -> usize {
-        match &self.phase {
-            Phase::Connected(connection) => {
-                connection.stream.as_ref().map_or(0, stream::Stream::readable)
-            }
-            _ => 0,
-        }
+        self.stream().map_or(0, stream::Stream::readable)
     }
 
     /// The number of the descriptor.

@@ -34,10 +34,7 @@ static void send_list(void)
 
 int main(int argc, char **argv)
 {
-	if (argc > 1)
-		bug = argv[1];
-	open_all();
-	connect_all();
+	begin(argc, argv);
 	for (int i = 0; i < MESSAGES; i++) {
 		double end = now() + 20;
 

@@ -46,10 +46,7 @@ static void check(char letter)
 
 int main(int argc, char **argv)
 {
-	if (argc > 1)
-		bug = argv[1];
-	open_all();
-	connect_all();
+	begin(argc, argv);
 	for (int i = 0; i < MESSAGES; i++) {
 		memset(buf, 'a' + i, SIZE);
 		memset(buf + SIZE, 0, SIZE);

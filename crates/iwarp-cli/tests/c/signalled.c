@@ -117,11 +117,8 @@ static void by_rounds(void)
 
 int main(int argc, char **argv)
 {
-	if (argc > 1)
-		bug = argv[1];
 	silent = true;
-	open_all();
-	connect_all();
+	begin(argc, argv);
 	for (int i = 0; i < (has("unsignaled") || has("rounds") ? 3 : 0); i++)
 		by_rounds();
 	if (!has("unsignaled") && !has("rounds"))

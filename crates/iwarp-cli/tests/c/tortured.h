@@ -131,6 +131,14 @@ static void connect_all(void)
 			step(qps[i], qps[1 - i], state);
 }
 
+static inline void begin(int argc, char **argv)
+{
+	if (argc > 1)
+		bug = argv[1];
+	open_all();
+	connect_all();
+}
+
 /* Posts one work request with a completion: from the first half of the buffer, a receive and a Read
  * into the second half. */
 static int post(struct ibv_qp *qp, int opcode)
